@@ -33,7 +33,7 @@ BITS = {
     "release": "RELEASES", "acquire": "ACQUIRES", "cta": "WITHIN_BLOCK", "cg": "UNCACHED", "cv": "UNCACHED",
 }  # fmt: skip
 PASSES = {"mov": "COPIES", "and.pred": "CONJUNCTION", "or.pred": "DISJUNCTION", "selp": "SELECTION"}
-MANNERS = {
+ASYNC_FLAGS = {
     "arrive_drop": "DROPS", "relaxed": "RELAXED", "noComplete": "NO_COMPLETE", "parity": "PARITY", "noinc": "COUNTED",
     "complete_tx": "COMPLETES", "mbarrier_init": "OF_INIT",
 }  # fmt: skip
@@ -43,13 +43,13 @@ STATED = {
         [tensor.MULTIPLY, tensor.MOVE_MATRICES, tensor.TURN, tensor.MOVE_FRAGMENT, tensor.MMA_ASYNC],
         ["MULTIPLY", "MOVE_MATRICES", "TURN", "MOVE_FRAGMENT", "GROUP_MULTIPLY"],
     ),
-    "how they round": ([*tensor.HOW.values()], ["PLAIN", "PLAIN", "SATFINITE", "XOR_BITS"]),
+    "rounding flags": ([*tensor.FLAGS.values()], ["PLAIN", "PLAIN", "SATFINITE", "XOR_BITS"]),
     "spaces": ([*decode.SPACES.values()], ["GLOBAL", "SHARED", "LOCAL", "CONSTANT", "GENERIC"]),
     "accesses": (range(3), ["LOAD", "STORE", "ATOMIC"]),
     "passes": ([compose.PASSES[name] for name in PASSES], [*PASSES.values()]),
     "places": ([decode.WIDE, decode.GENERIC], ["WIDE_PLACE", "GENERIC_PLACE"]),
     "orders": ([decode.ORDER[name] for name in BITS], [*BITS.values()]),
-    "manners": ([decode.HOW[name] for name in MANNERS], [*MANNERS.values()]),
+    "async flags": ([decode.FLAGS[name] for name in ASYNC_FLAGS], [*ASYNC_FLAGS.values()]),
     "sizes": (
         [compose.SLOT, compose.LANES, memory.MAP_SIZE, tell.REGISTERS, launching.REGISTERS, launching.SMS],
         ["SLOT", "LANES", "MAP_SIZE", "REGISTERS", "REGISTERS", "SMS"],

@@ -1,9 +1,9 @@
-"""What all launches of a kernel on the emulator have run, and what others would choose, computed for thousands at once.
+"""The choices of all launches of a kernel on the emulator, and those that thousands of other launches would make.
 
 The instructions that a kernel's guards and selections depend on make a kernel of their own, with its branches and
 loops. Each of its threads stands for one thread of another launch: it takes M, N, K and the rest from a row of a table,
-and notes what it chose. So no idiom of the compiler (a remainder by a multiplication, two conditions in one mask) need
-be recognised.
+and notes what it chose. So the compiler's idioms (a remainder by a multiplication, two conditions in one mask)
+needn't be recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from worklog.emulator.core.compose import PASSES
-from worklog.emulator.flow import LOADED, Flow, branch_target, origins
+from worklog.emulator.flow import LOADED, Block, Flow, branch_target, origins
 from worklog.emulator.launching import Result, launch
 from worklog.emulator.ptx import (
     Array,
@@ -33,9 +33,7 @@ from worklog.emulator.ptx import (
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
-TURNS = (
-    128  # of a loop, after which it ends: so each launch does, however many instructions that takes
-)
+TURNS = 128  # of a loop, after which it ends: so each launch does, whatever instructions that takes
 ENOUGH = 2**60  # instructions
 IN = Reg("%in", "b64")
 OUT = Reg("%out", "b64")
@@ -57,9 +55,11 @@ UNKNOWN = "unknown"
 UNKNOWN_FLOAT = "unknown float"
 WAITED = "waited"
 VOTED = "votes"
-# The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
-# predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a mask, and whether
-# its result was another than its first operand; or of a shift to the right, and whether its result was not 0.
+# The pc of an instruction, and a truth about it:
+# - a guarded instruction or a selection: whether its predicate held
+# - one that joins two predicates: whether the first one held alone, or the second one did
+# - a minimum, a maximum or a mask: whether its result differed from its first operand
+# - a shift to the right: whether its result wasn't 0
 Choice = tuple[int, bool]
 LIMITS = ("min", "max", "and", "shr")
 EQUALITIES = ("setp", "eq"), ("setp", "ne")
@@ -67,384 +67,495 @@ EQUALITIES = ("setp", "eq"), ("setp", "ne")
 
 @dataclass(frozen=True)
 class Judge:
-    """A kernel that computes choices. places: the number of each choice's note, of as many notes. equal: of each
-    equality of 32 or 64 bits, the note that it holds. compared: by pc of each comparison, the note that it holds.
+    """A kernel that computes choices.
+
+    It writes notes, bytes that say whether a choice is made, and gaps, by how much the sides of an equality differ.
     """
 
     kernel: Kernel
-    places: dict[Choice, int]
-    notes: int
-    equal: list[int]
-    compared: dict[int, int]
+    places: dict[Choice, int]  # the number of each choice's note
+    notes: int  # their number
+    equal: list[int]  # for each equality of 32 or 64 bits, the note that it holds
+    compared: dict[int, int]  # for each comparison, by pc, the note that it holds
 
 
 @dataclass(eq=False)
 class Coverage:
-    """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A", and ""
-    for anything else. seen: its choices in
-    all launches, as a Result has them; told: in those that show that a scalar is wrong, or that A or B is shortened.
-    ran: whether a thread reached each instruction. instructions: of warps, that judging took so far.
+    """The choices that all launches of one kernel with one block size have made.
+
+    chosen: the choices in all launches, coded as in Result.choices
+    revealing: for each kind of mistake, the choices in the launches that would show it. The kinds are a wrong scalar, a
+        shortened A, and a shortened B.
+    ran: whether a thread reached each instruction
+    instructions: warp instructions that judging has executed so far
     """
 
     kernel: Kernel
-    names: tuple[str, ...]
+    names: tuple[
+        str, ...
+    ]  # what the parameters take: "M", "alpha", "A" …, and "" for anything else
     block: tuple[int, ...]
 
     def __post_init__(self) -> None:
         self._flow = Flow(self.kernel)
         self.instructions = 0
-        self.seen, self._latest, self.ran, *self.told = np.zeros(
+        self.chosen, self._latest, self.ran, *self.revealing = np.zeros(
             (6, len(self.kernel.instructions)), np.uint8
         )
 
     def add(self, result: Result) -> None:
-        """One more launch."""
-        self.seen |= result.choices
+        """Add the choices of a launch."""
+        self.chosen |= result.choices
         self._latest |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
 
     def tell(self, *kinds: bool) -> None:
-        """Which mistakes the launches since the last call show, whose result was right."""
-        for told, shows in zip(self.told, kinds, strict=False):
-            told |= self._latest * shows
+        """Note which mistakes the launches since the last call show.
+
+        Their result was right.
+
+        kinds: for each kind of mistake, whether these launches would show it
+        """
+        for choices, shows in zip(self.revealing, kinds, strict=False):
+            if shows:
+                choices |= self._latest
         self._latest[:] = 0
 
     def lacks(self, choice: Choice) -> bool:
-        """Whether no launch has chosen this."""
-        pc, held = choice
-        return not self.seen[pc] & (1 if held else 2)
+        """Return whether no launch has made this choice."""
+        pc, holds = choice
+        return not self.chosen[pc] & (1 if holds else 2)
 
     def lacking(self, choice: Choice) -> list[bool]:
-        """Of each kind of mistake, whether no launch that shows it has chosen this."""
-        pc, held = choice
-        return [not told[pc] & (1 if held else 2) for told in self.told]
+        """Return, for each kind of mistake, whether a choice is missing.
+
+        It is missing if no launch that shows the mistake has made it.
+        """
+        pc, holds = choice
+        return [not choices[pc] & (1 if holds else 2) for choices in self.revealing]
 
     @property
     def lines(self) -> set[int]:
         """The source lines that ran."""
-        return {i.line for i in self.kernel.instructions if self.ran[i.pc]}
+        return {
+            instruction.line for instruction in self.kernel.instructions if self.ran[instruction.pc]
+        }
+
+    def _block_of(self, pc: int) -> Block:
+        for block in self._flow.blocks:
+            if block.start <= pc < block.stop:
+                return block
+        raise LookupError(pc)
 
     def behind(self, choice: Choice) -> set[int]:
-        """The source lines that no launch ran and that only this choice of a branch leads to, as far as it is known."""
-        code = self.kernel.instructions
-        blocks = self._flow.blocks
-        (pc, held) = choice
-        if code[pc].parts[0] != "bra":
-            return set()
-        branch = next(block for block in blocks if block.start <= pc < block.stop)
-        waiting = [branch.successors[0 if held else -1]]
-        reached = set[int]()
-        while waiting:
-            number = waiting.pop()
-            if number not in reached and not self.ran[blocks[number].start]:
-                reached.add(number)
-                waiting += blocks[number].successors
-        lines = {
-            i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]
-        }
-        return lines - self.lines - {0}
+        """Return the source lines that only this choice of a branch leads to.
 
-    def divides(self, choice: Choice) -> bool:
-        """Whether this choice of a branch leads to a division of 64 bits, for which the compiler has a shorter way on
-        the same line where both numbers have 32: either gives the same quotient.
+        Without lines that a launch ran. As far as it is known: none for a choice that isn't a branch.
         """
         code = self.kernel.instructions
         blocks = self._flow.blocks
-        (pc, held) = choice
-        branch = next(block for block in blocks if block.start <= pc < block.stop)
+        pc, holds = choice
+        if code[pc].parts[0] != "bra":
+            return set()
+        waiting = [self._block_of(pc).successors[0 if holds else -1]]
+        reached = set[int]()
+        lines = set[int]()
+        while waiting:
+            number = waiting.pop()
+            block = blocks[number]
+            if number not in reached and not self.ran[block.start]:
+                reached.add(number)
+                waiting += block.successors
+                lines |= {instruction.line for instruction in code[block.start : block.stop]}
+        return lines - self.lines - {0}
+
+    def divides(self, choice: Choice) -> bool:
+        """Return whether this choice of a branch leads to a division of 64 bits.
+
+        The compiler has a shorter path on the same line for two numbers of 32 bits: both give the same quotient.
+        """
+        code = self.kernel.instructions
+        pc, holds = choice
+        branch = self._block_of(pc)
         if code[pc].parts[0] != "bra" or len(branch.successors) < 2:
             return False
-        way = blocks[branch.successors[0 if held else -1]]
+        successor = self._flow.blocks[branch.successors[0 if holds else -1]]
         lengths = ("b64", "u64", "s64")
         return any(
-            i.parts[0] in ("div", "rem") and i.parts[-1] in lengths
-            for i in code[way.start : way.stop]
+            instruction.parts[0] in ("div", "rem") and instruction.parts[-1] in lengths
+            for instruction in code[successor.start : successor.stop]
         )
 
     @cached_property
     def deciding(self) -> dict[int, tuple[Reg, bool]]:
-        """By pc of each guarded instruction and each selection, its predicate, and whether that is negated."""
+        """The predicate of each guarded instruction and selection, by pc.
+
+        With each, whether it is negated.
+        """
         code = self.kernel.instructions
-        out = {
-            i.pc: (register, False)
-            for i in code
-            if i.parts[0] == "selp"
-            for register in i.reads[-1:]
-        }
-        return out | {i.pc: i.guard for i in code if i.guard}
+        predicates = dict[int, tuple[Reg, bool]]()
+        for instruction in code:
+            if instruction.parts[0] == "selp" and instruction.reads:
+                predicates[instruction.pc] = (instruction.reads[-1], False)
+        for instruction in code:
+            if instruction.guard:
+                predicates[instruction.pc] = instruction.guard
+        return predicates
 
     def comparisons(self, choice: Choice) -> set[int]:
-        """The pcs of the comparisons that are joined to the predicate of a choice; none where it is made otherwise."""
+        """Return the pcs of the comparisons that make the predicate of a choice.
+
+        None if the predicate is computed in any other way.
+        """
         waiting = [self.deciding[choice[0]][0]]
-        done = set[str]()
-        out = set[int]()
+        visited = set[str]()
+        pcs = set[int]()
         while waiting:
             register = waiting.pop()
-            for i in self._definitions[register.name] if register.name not in done else ():
-                if i.parts[0] == "setp":
-                    out.add(i.pc)
-                elif i.parts[-1] == "pred":
-                    waiting += i.reads
+            if register.name in visited:
+                continue
+            for instruction in self._definitions[register.name]:
+                if instruction.parts[0] == "setp":
+                    pcs.add(instruction.pc)
+                elif instruction.parts[-1] == "pred":
+                    waiting += instruction.reads
                 else:
                     return set()
-            done.add(register.name)
-        return out
+            visited.add(register.name)
+        return pcs
 
     @cached_property
     def _definitions(self) -> dict[str, list[Instruction]]:
-        out = defaultdict[str, list[Instruction]](list)
-        for i in self.kernel.instructions:
-            for register in i.defined:
-                out[register.name].append(i)
-        return out
+        definitions = defaultdict[str, list[Instruction]](list)
+        for instruction in self.kernel.instructions:
+            for register in instruction.defined:
+                definitions[register.name].append(instruction)
+        return definitions
 
     @cached_property
     def voted(self) -> set[int]:
-        """The pcs of guarded instructions and selections whose predicate depends on votes of a warp, and on no loaded
-        value: which votes are possible isn't known.
+        """The pcs of guarded instructions and selections that depend on votes.
+
+        They depend on votes of a warp, and on no loaded value. It isn't known which votes are possible.
         """
 
-        def own(i: Instruction) -> tuple[set[str], bool]:
-            return {LOADED} if i.row.loads else {VOTED} if i.parts[
-                0
-            ] == "vote" else set(), not i.row.loads
+        def sources(instruction: Instruction) -> tuple[set[str], bool]:
+            if instruction.row.loads:
+                return {LOADED}, False
+            return {VOTED} if instruction.parts[0] == "vote" else set(), True
 
-        known = origins(self.kernel.instructions, own)
+        by_register = origins(self.kernel.instructions, sources)
         return {
-            pc for pc, (predicate, _) in self.deciding.items() if known[predicate.name] == {VOTED}
+            pc
+            for pc, (predicate, _) in self.deciding.items()
+            if by_register[predicate.name] == {VOTED}
         }
 
     @cached_property
     def _limits(self) -> dict[int, Operand]:
-        """By pc of each minimum, maximum, mask and shift to the right of known numbers, with what its result is
-        compared.
+        """The operand that the result of each minimum, maximum, mask and shift to the right is compared with, by pc.
+
+        Only of those whose operands are known.
         """
 
-        def own(i: Instruction) -> tuple[set[str], bool]:
-            name = self._input(i)
+        def unknown_sources(instruction: Instruction) -> tuple[set[str], bool]:
+            name = self._input(instruction)
             return {name} & {UNKNOWN, UNKNOWN_FLOAT, WAITED}, not name
 
-        code = [i for i in self.kernel.instructions if i.defined]
-        out = dict[int, Operand]()
-        limits = [i for i in code if i.parts[0] in LIMITS and i.op in PASSES and not i.guard]
-        unknown = origins(code, own) if limits else {}
-        for i in limits:
-            mask = i.parts[0] == "and" and not (
-                isinstance(i.operands[-1], Imm) and i.operands[-1].value > 0
-            )
-            if not mask and not any(unknown[register.name] for register in i.reads):
-                out[i.pc] = Imm(0, 0, "int") if i.parts[0] == "shr" else i.operands[1]
-        return out
+        code = [instruction for instruction in self.kernel.instructions if instruction.defined]
+        limits = [instruction for instruction in code if _is_limit(instruction)]
+        unknown = origins(code, unknown_sources) if limits else {}
+        compared_with = dict[int, Operand]()
+        for instruction in limits:
+            if any(unknown[register.name] for register in instruction.reads):
+                continue
+            is_shift = instruction.parts[0] == "shr"
+            operand = Imm(0, 0, "int") if is_shift else instruction.operands[1]
+            compared_with[instruction.pc] = operand
+        return compared_with
 
     @cached_property
-    def _wanted(self) -> dict[int, str]:
-        """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
+    def _input_names(self) -> dict[int, str]:
+        """The input that each instruction gives, by pc, for those that predicates depend on; "" if it computes."""
         definitions = dict(self._definitions)
-        out = dict[int, str]()
+        names = dict[int, str]()
         waiting = [register.name for register, _ in self.deciding.values()]
-        waiting += [
-            register.name
-            for pc in self._limits
-            for register in self.kernel.instructions[pc].defined
-        ]
+        for pc in self._limits:
+            waiting += [register.name for register in self.kernel.instructions[pc].defined]
         while waiting:
-            for i in definitions.pop(waiting.pop(), ()):
-                out[i.pc] = self._input(i)
-                given = [i.guard[0]] if i.guard else []
-                waiting += [register.name for register in (given if out[i.pc] else i.reads)]
-        return out
+            for instruction in definitions.pop(waiting.pop(), ()):
+                name = self._input(instruction)
+                names[instruction.pc] = name
+                if not name:
+                    waiting += [register.name for register in instruction.reads]
+                elif instruction.guard:
+                    waiting.append(instruction.guard[0].name)
+        return names
 
-    def _input(self, i: Instruction) -> str:
-        first = i.operands[0]
-        last = i.operands[-1]
-        row = i.row
-        if isinstance(last, Special):
-            return (
-                last.name
-                if last.name in PLACES
-                else ""
-                if last.name.startswith("%ntid")
-                else UNKNOWN
-            )
+    def _input(self, instruction: Instruction) -> str:
+        """Return the name of the input that an instruction's result is; "" if it computes the result."""
+        row = instruction.row
+        source = instruction.operands[-1]
+        if isinstance(source, Special):
+            if source.name in PLACES:
+                return source.name
+            return "" if source.name.startswith("%ntid") else UNKNOWN
         if (
-            i.op.startswith("ld.param")
-            and isinstance(last, Mem)
-            and isinstance(last.base, Sym)
-            and last.offset == 0
+            instruction.op.startswith("ld.param")
+            and isinstance(source, Mem)
+            and isinstance(source.base, Sym)
+            and source.offset == 0
         ):
-            place = [param.name for param in self.kernel.params].index(last.base.name)
-            name = self.names[place]
-            return name or UNKNOWN
-        if (
-            row.memory
-            or row.effects
-            or row.forms
-            or isinstance(last, Sym)
-            or not isinstance(first, Reg)
-        ):
-            unknown = (
-                UNKNOWN_FLOAT if any(register.type == "f32" for register in i.defined) else UNKNOWN
-            )
-            return WAITED if i.parts[0] == "mbarrier" else unknown
-        return ""
+            params = [param.name for param in self.kernel.params]
+            return self.names[params.index(source.base.name)] or UNKNOWN
+        computes = not (row.memory or row.effects or row.forms or isinstance(source, Sym))
+        if computes and isinstance(instruction.operands[0], Reg):
+            return ""
+        if instruction.parts[0] == "mbarrier":
+            return WAITED
+        is_float = any(register.type == "f32" for register in instruction.defined)
+        return UNKNOWN_FLOAT if is_float else UNKNOWN
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the values on which choices depend."""
-        return tuple(dict.fromkeys(name for _, name in sorted(self._wanted.items()) if name))
+        """The names of the values that choices depend on."""
+        return tuple(dict.fromkeys(name for _, name in sorted(self._input_names.items()) if name))
 
     @cached_property
     def constants(self) -> list[float]:
-        """Numbers that occur in what decides, without their signs."""
-        code = [self.kernel.instructions[pc] for pc in self._wanted]
-        numbers = {
-            abs(operand.value) for i in code for operand in i.operands if isinstance(operand, Imm)
-        }
+        """The numbers in the instructions that choices depend on, without their signs."""
+        numbers = set[int | float]()
+        for pc in self._input_names:
+            for operand in self.kernel.instructions[pc].operands:
+                if isinstance(operand, Imm):
+                    numbers.add(abs(operand.value))
         return sorted(number for number in numbers if number < 2**31)
 
     @cached_property
     def judge(self) -> Judge:
         """The kernel that computes choices."""
-        code = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]]()
-        labels = dict[str, int]()
-        notes = dict[tuple[int, str, int], int]()
-        places = dict[Choice, int]()
-        times = Counter[str]()
-        equal = list[int]()
-        compared = dict[int, int]()
-
-        def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
-            code.append((op, operands, guard))
-
-        def number(value: int) -> Imm:
-            return Imm(value, value, "int")
-
-        def note(predicate: Reg) -> int:
-            """Where it is noted that a predicate holds here; behind it, that it does not."""
-            key = block.index, predicate.name, times[predicate.name]
-            if key not in notes:
-                notes[key] = 2 * len(notes)
-                for fails in (False, True):
-                    emit(
-                        "st.global.u8",
-                        Mem(OUT, ROWS * (notes[key] + fails)),
-                        ONE,
-                        guard=(predicate, fails),
-                    )
-            return notes[key]
-
-        emit("mov.u32", LANE, Special("%tid.x"))
-        emit("mov.u32", ONE, number(1))
-        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1), (GAPS, "gaps", SLOT)):
-            emit("ld.param.u64", base, Mem(Sym(param), 0))
-            emit("mad.wide.u32", base, LANE, number(width), base)
-        targets = {
-            i.pc: branch_target(self.kernel, i)
-            for i in self.kernel.instructions
-            if i.parts[0] == "bra"
-        }
-        for pc in targets:
-            emit("mov.u32", Reg(f"%turns_{pc}", "b32"), number(0))
-        for block in self._flow.blocks:
-            labels[f"at_{block.start}"] = len(code)
-            for i in self.kernel.instructions[block.start : block.stop]:
-                name = self._wanted.get(i.pc)
-                if i.pc in self.deciding:
-                    predicate, negated = self.deciding[i.pc]
-                    place = note(predicate)
-                    places |= {(i.pc, True): place + negated, (i.pc, False): place + (not negated)}
-                if i.pc in targets:
-                    turns = Reg(f"%turns_{i.pc}", "b32")
-                    full = Reg(f"%full_{i.pc}", "pred")
-                    if targets[i.pc] <= i.pc:  # out of the loop after some turns
-                        emit("add.s32", turns, turns, ONE)
-                        emit("setp.ge.s32", full, turns, number(TURNS))
-                        emit("bra", Sym(f"at_{i.pc + 1}"), guard=(full, False))
-                    emit(i.op, Sym(f"at_{targets[i.pc]}"), guard=i.guard)
-                elif i.parts[0] in ("ret", "exit"):
-                    emit(i.op, guard=i.guard)
-                elif name is not None:
-                    times.update(register.name for register in i.defined)
-                    if not name:
-                        emit(i.op, *i.operands, guard=i.guard)
-                    for register in i.defined:
-                        taken = (
-                            Reg(f"{register.name}_in", "b32")
-                            if register.type == "pred"
-                            else register
-                        )
-                        if name:
-                            address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
-                            emit(f"ld.global.{taken.type}", taken, address, guard=i.guard)
-                        if name and taken != register:
-                            emit("setp.ne.s32", register, taken, number(0), guard=i.guard)
-                        if taken != register:  # a part of a condition
-                            place = note(register)
-                            compared |= {i.pc: place} if i.parts[0] == "setp" else {}
-                            if (
-                                not name
-                                and i.parts[:2] in EQUALITIES
-                                and i.parts[-1][1:] in ("32", "64")
-                            ):
-                                x, y = i.operands[1:3]
-                                gap = Reg(f"%gap_{i.pc}", f"b{i.parts[-1][1:]}")
-                                emit(f"sub.s{gap.type[1:]}", gap, x, y, guard=i.guard)
-                                if gap.type == "b32":
-                                    emit(
-                                        "cvt.s64.s32",
-                                        wide := Reg(f"%wide_{i.pc}", "b64"),
-                                        gap,
-                                        guard=i.guard,
-                                    )
-                                    gap = wide
-                                emit(
-                                    "st.global.u64",
-                                    Mem(GAPS, SLOT * ROWS * len(equal)),
-                                    gap,
-                                    guard=i.guard,
-                                )
-                                equal.append(place + (i.parts[1] == "ne"))
-                    if i.op in ("and.pred", "or.pred"):
-                        for held, (x, y) in enumerate((i.operands[1:], i.operands[:0:-1])):
-                            emit("not.pred", alone := Reg(f"%alone_{held}_{i.pc}", "pred"), y)
-                            emit("and.pred", alone, alone, x)
-                            places[i.pc, not held] = note(alone)
-                    elif i.pc in self._limits:
-                        differs = Reg(f"%differs_{i.pc}", "pred")
-                        emit(f"setp.ne.{i.parts[-1]}", differs, i.operands[0], self._limits[i.pc])
-                        place = note(differs)
-                        places |= {(i.pc, True): place, (i.pc, False): place + 1}
-        labels[f"at_{len(self.kernel.instructions)}"] = len(code)
-        emit("ret")
-        instructions = tuple(
-            Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code)
-        )
-        params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
-        kernel = Kernel("judge", self.kernel.arch, params, instructions, labels, (), None)
-        return Judge(kernel, places, 2 * len(notes), equal, compared)
+        return _JudgeWriter(
+            self.kernel, self._flow, self.deciding, self._limits, self._input_names, self.inputs
+        ).judge()
 
     def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
-        """By note and row, whether it is made; and by equality and row, by how much its sides differ, with their bits
-        taken as integers (0 where it isn't reached). rows: by name of an input, its value in each row (default: 0).
+        """Return which choices rows make, and the gaps between the sides of equalities.
+
+        rows: the values of each input by name, one a row (default: 0)
+        The first array has a note a line and a row a column. The second has an equality a line and a row a column: the
+        difference of its sides, with their bits taken as integers, and 0 if the equality isn't reached.
         """
         judge = self.judge
         count = len(next(iter(rows.values())))
-        out = np.zeros((judge.notes, count), bool)
+        notes = np.zeros((judge.notes, count), bool)
         gaps = np.zeros((len(judge.equal), count), np.int64)
         for start in range(0, count, ROWS):
-            given = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8)
+            inputs = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8)
             noted = np.zeros((judge.notes, ROWS), np.uint8)
-            apart = np.zeros((len(gaps), ROWS), np.int64)
-            for place, name in enumerate(self.inputs):
-                values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])
-                given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(
-                    -1, values.itemsize
-                )
-            arguments = [given.reshape(-1), noted.reshape(-1), apart.reshape(-1)]
-            run = launch(
+            measured = np.zeros((len(gaps), ROWS), np.int64)
+            for number, name in enumerate(self.inputs):
+                values = np.ascontiguousarray(rows.get(name, notes[0, :0])[start : start + ROWS])
+                bytes_of_values = values.view(np.uint8).reshape(-1, values.itemsize)
+                inputs[number, : len(values), : values.itemsize] = bytes_of_values
+            arguments = [inputs.reshape(-1), noted.reshape(-1), measured.reshape(-1)]
+            result = launch(
                 judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH
             )
-            self.instructions += run.instructions
-            out[:, start : start + ROWS] = noted[:, : count - start]
-            gaps[:, start : start + ROWS] = apart[:, : count - start]
-        return out, gaps
+            self.instructions += result.instructions
+            notes[:, start : start + ROWS] = noted[:, : count - start]
+            gaps[:, start : start + ROWS] = measured[:, : count - start]
+        return notes, gaps
+
+
+def _is_limit(instruction: Instruction) -> bool:
+    """Return whether it is a minimum, a maximum, a mask by a positive number or a shift whose choices are recorded."""
+    name = instruction.parts[0]
+    if name not in LIMITS or instruction.op not in PASSES or instruction.guard:
+        return False
+    if name != "and":
+        return True
+    mask = instruction.operands[-1]
+    return isinstance(mask, Imm) and mask.value > 0
+
+
+def _number(value: int) -> Imm:
+    return Imm(value, value, "int")
+
+
+class _JudgeWriter:
+    """Writes the code of a Judge.
+
+    kernel: whose choices it computes
+    deciding, limits, input_names, inputs: as in Coverage
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        flow: Flow,
+        deciding: Mapping[int, tuple[Reg, bool]],
+        limits: Mapping[int, Operand],
+        input_names: Mapping[int, str],
+        inputs: tuple[str, ...],
+    ) -> None:
+        self.kernel = kernel
+        self.flow = flow
+        self.deciding = deciding
+        self.limits = limits
+        self.input_names = input_names
+        self.inputs = inputs
+        self.block_index = 0  # of the block that is being written
+        self.code = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]]()
+        self.notes = dict[tuple[int, str, int], int]()  # by block, predicate, and its assignments
+        self.assignments = Counter[str]()  # of each register, so far
+        self.places = dict[Choice, int]()
+        self.equal = list[int]()
+        self.compared = dict[int, int]()
+        self.targets = {
+            instruction.pc: branch_target(kernel, instruction)
+            for instruction in kernel.instructions
+            if instruction.parts[0] == "bra"
+        }
+
+    def judge(self) -> Judge:
+        """Write the code, and return the kernel."""
+        labels = dict[str, int]()
+        self._start()
+        for block in self.flow.blocks:
+            self.block_index = block.index
+            labels[f"at_{block.start}"] = len(self.code)
+            for instruction in self.kernel.instructions[block.start : block.stop]:
+                self._note_decision(instruction)
+                self._copy(instruction)
+        labels[f"at_{len(self.kernel.instructions)}"] = len(self.code)
+        self._emit("ret")
+        instructions = tuple(
+            Instruction(pc, op, operands, guard, 0, op)
+            for pc, (op, operands, guard) in enumerate(self.code)
+        )
+        params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
+        kernel = Kernel("judge", self.kernel.arch, params, instructions, labels, (), None)
+        return Judge(kernel, self.places, 2 * len(self.notes), self.equal, self.compared)
+
+    def _emit(self, op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
+        self.code.append((op, operands, guard))
+
+    def _start(self) -> None:
+        """Compute the thread's addresses in the tables, and set the counters of turns to 0."""
+        self._emit("mov.u32", LANE, Special("%tid.x"))
+        self._emit("mov.u32", ONE, _number(1))
+        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1), (GAPS, "gaps", SLOT)):
+            self._emit("ld.param.u64", base, Mem(Sym(param), 0))
+            self._emit("mad.wide.u32", base, LANE, _number(width), base)
+        for pc in self.targets:
+            self._emit("mov.u32", Reg(f"%turns_{pc}", "b32"), _number(0))
+
+    def _note(self, predicate: Reg) -> int:
+        """Return the number of the note that a predicate holds here. The note behind it says that it doesn't."""
+        key = self.block_index, predicate.name, self.assignments[predicate.name]
+        if key not in self.notes:
+            number = 2 * len(self.notes)
+            self.notes[key] = number
+            for negated in (False, True):
+                address = Mem(OUT, ROWS * (number + negated))
+                self._emit("st.global.u8", address, ONE, guard=(predicate, negated))
+        return self.notes[key]
+
+    def _note_decision(self, instruction: Instruction) -> None:
+        """Note the predicate of a guarded instruction or a selection."""
+        pc = instruction.pc
+        if pc in self.deciding:
+            predicate, negated = self.deciding[pc]
+            number = self._note(predicate)
+            self.places[pc, True] = number + negated
+            self.places[pc, False] = number + (not negated)
+
+    def _copy(self, instruction: Instruction) -> None:
+        """Write what the judge needs of an instruction."""
+        pc = instruction.pc
+        if pc in self.targets:
+            self._branch(instruction)
+        elif instruction.parts[0] in ("ret", "exit"):
+            self._emit(instruction.op, guard=instruction.guard)
+        elif pc in self.input_names:
+            self.assignments.update(register.name for register in instruction.defined)
+            if self.input_names[pc]:
+                self._load(instruction)
+            else:
+                self._emit(instruction.op, *instruction.operands, guard=instruction.guard)
+                for register in instruction.defined:
+                    if register.type == "pred":  # a part of a condition
+                        self._note_condition(instruction, register)
+            if instruction.op in ("and.pred", "or.pred"):
+                self._note_alone(instruction)
+            elif pc in self.limits:
+                self._note_limit(instruction)
+
+    def _branch(self, instruction: Instruction) -> None:
+        """Write a branch; it leaves a loop after TURNS turns."""
+        pc = instruction.pc
+        target = self.targets[pc]
+        if target <= pc:
+            turns = Reg(f"%turns_{pc}", "b32")
+            is_over = Reg(f"%full_{pc}", "pred")
+            self._emit("add.s32", turns, turns, ONE)
+            self._emit("setp.ge.s32", is_over, turns, _number(TURNS))
+            self._emit("bra", Sym(f"at_{pc + 1}"), guard=(is_over, False))
+        self._emit(instruction.op, Sym(f"at_{target}"), guard=instruction.guard)
+
+    def _load(self, instruction: Instruction) -> None:
+        """Load the results of an instruction that gives an input."""
+        guard = instruction.guard
+        row = self.inputs.index(self.input_names[instruction.pc])
+        address = Mem(IN, SLOT * ROWS * row)
+        for register in instruction.defined:
+            if register.type != "pred":
+                self._emit(f"ld.global.{register.type}", register, address, guard=guard)
+                continue
+            loaded = Reg(f"{register.name}_in", "b32")
+            self._emit("ld.global.b32", loaded, address, guard=guard)
+            self._emit("setp.ne.s32", register, loaded, _number(0), guard=guard)
+            self._note_condition(instruction, register)
+
+    def _note_condition(self, instruction: Instruction, predicate: Reg) -> None:
+        """Note a predicate that is set, and by how much the sides of an equality differ."""
+        parts = instruction.parts
+        number = self._note(predicate)
+        if parts[0] == "setp":
+            self.compared[instruction.pc] = number
+        computes = not self.input_names[instruction.pc]
+        if computes and parts[:2] in EQUALITIES and parts[-1][1:] in ("32", "64"):
+            self._store_gap(instruction)
+            self.equal.append(number + (parts[1] == "ne"))
+
+    def _store_gap(self, instruction: Instruction) -> None:
+        """Write the difference of the two sides of an equality, as 64 bits."""
+        guard = instruction.guard
+        bits = instruction.parts[-1][1:]
+        gap = Reg(f"%gap_{instruction.pc}", f"b{bits}")
+        self._emit(f"sub.s{bits}", gap, *instruction.operands[1:3], guard=guard)
+        if bits == "32":
+            wide = Reg(f"%wide_{instruction.pc}", "b64")
+            self._emit("cvt.s64.s32", wide, gap, guard=guard)
+            gap = wide
+        address = Mem(GAPS, SLOT * ROWS * len(self.equal))
+        self._emit("st.global.u64", address, gap, guard=guard)
+
+    def _note_alone(self, instruction: Instruction) -> None:
+        """Note whether the first of two joined predicates holds alone, and whether the second does."""
+        _, first, second = instruction.operands
+        for number, (holding, failing) in enumerate([(first, second), (second, first)]):
+            alone = Reg(f"%alone_{number}_{instruction.pc}", "pred")
+            self._emit("not.pred", alone, failing)
+            self._emit("and.pred", alone, alone, holding)
+            self.places[instruction.pc, number == 0] = self._note(alone)
+
+    def _note_limit(self, instruction: Instruction) -> None:
+        """Note whether the result of a minimum, maximum, mask or shift differs from what it is compared with."""
+        pc = instruction.pc
+        differs = Reg(f"%differs_{pc}", "pred")
+        result = instruction.operands[0]
+        self._emit(f"setp.ne.{instruction.parts[-1]}", differs, result, self.limits[pc])
+        number = self._note(differs)
+        self.places[pc, True] = number
+        self.places[pc, False] = number + 1

@@ -1,5 +1,7 @@
-"""What the emulator knows of each PTX instruction besides what it computes, which ops.py has: one row says how it
-is counted, what it does to memory and order, which record of the core it becomes, and what is said of a missing form.
+"""The table of PTX instructions, besides what they compute, which is in ops.py.
+
+One row has the class in which an instruction is counted, its effect on memory and order, the record of the core that it
+becomes, and the message for a missing form.
 """
 
 from __future__ import annotations
@@ -75,14 +77,18 @@ ATOMICS = {
 
 
 class Row(NamedTuple):
-    """counted: the class in Counts.instructions; "number": "float" or "integer", by its type. memory: a Site's op.
+    """What the table has of an instruction.
+
+    counted: the class in Counts.instructions; "number": "float" or "integer", by its type
+    memory: a Site's op
     effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
-    across it; "none" on the emulator. hint: what is not supported where a form is missing, and what to do. free: words
-    that the forms lack, in groups: at most one word of each, in any order. forms: by opcode, or "*", the core's
-    kind/operation, and its operands in order.
+        across it; "none" on the emulator
+    hint: what isn't supported if a form is missing, and what to do
+    free: words that the forms don't have, in groups: at most one word of each, in any order
+    forms: by opcode, or "*", the core's kind/operation, and its operands in order
 
     Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
-    literal, `_` ignored, `...` ignored with those behind; `a:u32=0` takes no operand, `?` may be missing.
+    literal, `_` ignored, `...` ignored with all that follow; `a:u32=0` takes no operand, `?` may be missing.
     """
 
     counted: str = "other"
@@ -91,16 +97,14 @@ class Row(NamedTuple):
     hint: str = UNSUPPORTED
     free: str = ""
     forms: Mapping[str, str] = MappingProxyType({})
-    # Of an opcode, by its words. barrier: of a block. meeting: lanes of a warp wait for each other before it. loads:
-    # its result comes from memory that a kernel may write. strong: an atomic with a result, or an access that PTX
-    # orders. fence: it orders what a thread did before or does later for others. elements: that a lane accesses.
-    barrier: bool = False
-    meeting: bool = False
-    loads: bool = False
-    strong: bool = False
-    fence: bool = False
+    # Of an opcode, by its words:
+    barrier: bool = False  # of a block
+    meeting: bool = False  # lanes of a warp wait for each other before it
+    loads: bool = False  # its result comes from memory that a kernel may write
+    strong: bool = False  # an atomic with a result, or an access that PTX orders
+    fence: bool = False  # it orders what a thread did before or does later for others
     space: str = "generic"
-    elements: int = 1
+    elements: int = 1  # that a lane accesses
 
 
 # Of mnemonics, or their first words, but those that only compute a value and have no class.
@@ -211,49 +215,93 @@ INSTRUCTIONS = (
     ("tex tld4 suld sust", Row(hint="textures and surfaces: read global memory")),
 )  # fmt: skip
 
-ROWS = {name: row for names, row in INSTRUCTIONS for name in names.split()}
+ROWS = dict[str, Row]()
+for _names, _row in INSTRUCTIONS:
+    ROWS |= dict.fromkeys(_names.split(), _row)
 
 
 @cache
 def row_of(opcode: str) -> Row:
-    """What the table says of an instruction, by its first three words, two words, or mnemonic."""
-    words = {*opcode.split(".")}
+    """Return the row of an instruction.
+
+    By its first three words, its first two words, or its mnemonic.
+    """
+    parts = {*opcode.split(".")}
     mnemonic = opcode.replace(".cta", "", 1).split(".")
-    row = next((ROWS[name] for n in (3, 2, 1) if (name := ".".join(mnemonic[:n])) in ROWS), Row())
-    counted = row.counted
-    barrier = row.counted == "barrier" and "warp" not in words
-    if counted == "number":
-        is_float = mnemonic[-1] in ("f32", "f64", "f16")
-        counted = "integer" if not is_float else "fma" if mnemonic[0] == "mad" else "float"
-    spaces = (word.partition("::")[0] for word in mnemonic)
+    row = Row()
+    for length in (3, 2, 1):
+        name = ".".join(mnemonic[:length])
+        if name in ROWS:
+            row = ROWS[name]
+            break
+    is_barrier = row.counted == "barrier" and "warp" not in parts
     return row._replace(
-        counted=counted,
-        barrier=barrier,
-        meeting="sync" in words and not barrier,
-        loads=row.memory not in ("", "st", "cp") and "param" not in words,
-        strong=mnemonic[0] == "atom" or not ORDERED.isdisjoint(words),
-        fence=not FENCES.isdisjoint(words),
-        space=next((SPACES[word] for word in spaces if word in SPACES), "generic"),
-        elements=2 if "v2" in words else 4 if "v4" in words else 1,
+        counted=_number_class(mnemonic) if row.counted == "number" else row.counted,
+        barrier=is_barrier,
+        meeting="sync" in parts and not is_barrier,
+        loads=row.memory not in ("", "st", "cp") and "param" not in parts,
+        strong=mnemonic[0] == "atom" or not ORDERED.isdisjoint(parts),
+        fence=not FENCES.isdisjoint(parts),
+        space=_space(mnemonic),
+        elements=_elements(parts),
     )
+
+
+def _number_class(mnemonic: list[str]) -> str:
+    """Return the class in which an instruction on numbers is counted, by its type."""
+    if mnemonic[-1] not in ("f32", "f64", "f16"):
+        return "integer"
+    return "fma" if mnemonic[0] == "mad" else "float"
+
+
+def _space(mnemonic: list[str]) -> str:
+    """Return the memory that an instruction names, else "generic"."""
+    for part in mnemonic:
+        name = part.partition("::")[0]
+        if name in SPACES:
+            return SPACES[name]
+    return "generic"
+
+
+def _elements(parts: set[str]) -> int:
+    """Return the elements that a lane accesses."""
+    if "v2" in parts:
+        return 2
+    return 4 if "v4" in parts else 1
 
 
 @cache
 def record_of(opcode: str) -> str:
-    """The form of an instruction that is a record of the core; empty if there is none."""
+    """Return the form of an instruction that is a record of the core, or ""."""
     row = row_of(opcode)
-    given = opcode.split(".")
-    ruled = (
-        {*given} - {*SHARED.split()} if "global" in given else {*given}
-    )  # a copy follows the rules of global memory
-    forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
+    parts = opcode.split(".")
     groups = [group.split() for group in row.free.split("|")]
-    free = Counter(number for word in given for number, group in enumerate(groups) if word in group)
-    words = [word for word in given if not any(word in group for group in groups)]
+    free = Counter[int]()
+    fixed = []
+    for part in parts:
+        numbers = [number for number, group in enumerate(groups) if part in group]
+        free.update(numbers)
+        if not numbers:
+            fixed.append(part)
     if max(free.values(), default=0) > 1:
         return ""
-    for rules, lacks in ((NEEDED, True), (EXCLUDED, False)) if row.free else ():
-        for some, others in rules.items():
-            if not ruled.isdisjoint(some.split()) and ruled.isdisjoint(others.split()) == lacks:
-                return ""
-    return forms.get(".".join(words), forms.get("*", ""))
+    if row.free and not _follows_rules(parts):
+        return ""
+    forms = dict[str, str]()
+    for pattern, text in row.forms.items():
+        forms.update(expanded(pattern, text))
+    return forms.get(".".join(fixed), forms.get("*", ""))
+
+
+def _follows_rules(parts: list[str]) -> bool:
+    """Return whether an opcode has the words that others need, and none that others exclude."""
+    ruled = {*parts}
+    if "global" in ruled:  # a copy follows the rules of global memory
+        ruled -= {*SHARED.split()}
+    for names, needed in NEEDED.items():
+        if not ruled.isdisjoint(names.split()) and ruled.isdisjoint(needed.split()):
+            return False
+    for names, excluded in EXCLUDED.items():
+        if not ruled.isdisjoint(names.split()) and not ruled.isdisjoint(excluded.split()):
+            return False
+    return True

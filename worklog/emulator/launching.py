@@ -38,7 +38,7 @@ from worklog.runs.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
-SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
+SMS = 132  # of an H200: if blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID = (2**31 - 1, 65_535, 65_535)
@@ -46,26 +46,36 @@ MAX_BLOCK = (1024, 1024, 64)
 MOST_PARAMETERS = 32_764  # bytes, since CUDA 12.1 on sm_70 and later
 MAX_CLUSTER = 8  # blocks, without an attribute of the function that allows more
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
-# Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
-# own arrays, where a GPU has it before them.
+# Shared memory is allocated in units. Some is reserved per block for cooperative groups: here it follows the block's
+# own arrays, and on a GPU it precedes them.
 SMEM_UNIT = 128
 RESERVED = 1024
 RESERVED_OFFSETS = {
-    f"%reserved_smem_offset_{name}": offset
-    for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
+    "%reserved_smem_offset_begin": 0,
+    "%reserved_smem_offset_end": 1024,
+    "%reserved_smem_offset_0": 0,
+    "%reserved_smem_offset_1": 512,
 }
 SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladder's parameters
+LADDER_NAMES = ("M", "N", "K", "alpha", "A", "B", "beta", "C")  # of these parameters
+Executed = Sequence[Sequence[int]]  # the warps and the threads that ran each basic block
 
 
 @dataclass(frozen=True)
 class Result:
-    """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
-    lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
-    executed: threads that reached each instruction of the PTX. instructions: of all warps.
-    choices: of each, 1 if its guard or selection held for
-    some thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
-    record (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and wait.
-    sites: of accesses, by pc.
+    """What a launch did.
+
+    label: where the numbers come from
+    blocks: number of blocks that ran
+    findings: mistakes of the kernel, by line
+    lines: counts by source line (0: unknown), empty without `count`
+    printed: lines that printf printed, at most PRINTED
+    executed: threads that reached each instruction of the PTX
+    instructions: of all warps
+    choices: of each instruction, 1 if its guard or selection held for some thread, plus 2 if it didn't for some
+    trace: with `trace`, what each warp did, in the order of the emulator: a record (worklog.emulator.core.STEP) per
+        access to shared or global memory, bulk copy, barrier and wait
+    sites: of accesses, by pc
     """
 
     kernel: str
@@ -86,12 +96,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is an error."""
+        """True if no finding is an error."""
         return not any(finding.is_error for finding in self.findings)
 
     @property
     def counts(self) -> Counts:
-        """All lines together."""
+        """The counts of all lines together."""
         return total(self.lines)
 
 
@@ -110,38 +120,98 @@ def launch(
     trace: bool = False,
     variables: Mapping[str, Array] | None = None,
     registers: int = 0,
-    progress: Callable[[int, int], None] = lambda done, blocks: None,
+    progress: Callable[[int, int], None] = lambda ended, blocks: None,
     schedule: int = 0,
 ) -> Result:
-    """Run the kernel on grid x block threads; array arguments are changed in place.
+    """Run the kernel on grid x block threads. Array arguments are changed in place.
 
-    arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
-    dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
-    count: count traffic. only_blocks: numbers of the blocks to run, each with its cluster. source: the .cu text, for
-    messages. budget: instructions that a warp may take; an instruction counts once for all lanes that execute it
-    together. trace: keep what each warp does, in the result. variables: the loaded module's (load_variables), which
-    keep what this launch writes; None: of a module loaded for this launch. registers: per thread, which limit how many
-    threads a block has and how many blocks run together; 0 if they aren't known. progress: called again and again with
-    the number of blocks that have ended, and of all. schedule: a seed of the order in which blocks start, and warps and
-    blocks take turns, as a GPU may take any; 0: by their numbers, in which blocks also start where one may wait for one
-    that started earlier. The label names it.
+    arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order
+    shared_bytes: dynamic shared memory, checked as one array
+    races: detect races, missing waits and uninitialised shared memory
+    count: count traffic
+    only_blocks: numbers of the blocks to run, each with its cluster
+    source: the .cu text, for messages
+    budget: instructions that a warp may take; an instruction counts once for all lanes that execute it together
+    trace: keep what each warp does, in the result
+    variables: the loaded module's (load_variables), which keep what this launch writes; None: those of a module that is
+        loaded for this launch
+    registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if unknown
+    progress: called again and again with the number of blocks that have ended, and of all
+    schedule: a seed of the order in which blocks start, and in which warps and blocks take turns, as a GPU may take
+        any order. 0: by their numbers. Blocks also start by their numbers if a block may wait for a block that started
+        earlier. The label names the schedule.
 
-    Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
+    Addresses out of bounds and similar mistakes are findings in the result: loads there yield zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
-    sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
     batch = Batch(
-        *sizes, source, count, races, trace, progress, cluster=kernel.cluster or (1, 1, 1)
+        grid=_three(grid, "grid"),
+        block=_three((block,) if isinstance(block, int) else block, "block"),
+        source=source,
+        counting=count,
+        races=races,
+        traced=trace,
+        progress=progress,
+        cluster=kernel.cluster or (1, 1, 1),
     )
+    _require_valid(batch, kernel, shared_bytes, registers)
+    program = program_of(kernel, shared_bytes)
+    numbers = _numbers(batch, only_blocks)
+    together = _together(batch, program, len(numbers), registers)
+    label = f"emulated · {kernel.arch} PTX"
+    if schedule:
+        label += f" · schedule {schedule}"
+        if len(numbers) <= together or not program.flow.may_wait:
+            clusters = np.reshape(numbers, (-1, math.prod(batch.cluster)))
+            numbers = np.random.default_rng(schedule).permutation(clusters).ravel().tolist()
+    _require_host_memory(batch, program, together, len(numbers))
+    _require_few_parameters(kernel)
+    memory = GlobalMemory(batch)
+    params = _bind(kernel, arguments, memory)
+    specials = _specials(batch, kernel, program.shared, shared_bytes, memory)
+    _place_variables(
+        program, memory, load_variables(kernel) if variables is None else variables, params
+    )
+    if races:
+        memory.checked = _checked(program, memory, params)
+    shared = program.shared
+    reserved = 0
+    if program.flow.specials & RESERVED_OFFSETS.keys():
+        reserved = RESERVED
+        shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
+    executed, costs, reached, choices, steps = native.run(
+        program, memory, specials, shared, numbers, budget, reserved, together, schedule
+    )
+    _add_notes(batch, program, executed)
+    instructions = 0
+    for basic_block, (warps, _) in zip(program.flow.blocks, executed, strict=True):
+        instructions += warps * (basic_block.stop - basic_block.start)
+    return Result(
+        kernel=kernel.name,
+        label=label,
+        blocks=len(numbers),
+        findings=batch.findings(),
+        lines=_tally(program, executed, costs) if count else {},
+        printed=memory.lines(),
+        executed=reached,
+        instructions=instructions,
+        choices=choices,
+        trace=steps,
+        sites=program.sites,
+    )
+
+
+def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: int) -> None:
+    """Raise BadLaunch for a configuration that no GPU accepts."""
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
             f"{INVALID}: {batch.threads} threads per block are more than {kernel.name} allows: "
             f"its __launch_bounds__ or the GPU allow {limit}"
         )
-    for what, size, most in (("grid", batch.grid, MAX_GRID), ("block", batch.block, MAX_BLOCK)):
-        if any(map(gt, size, most)):
-            raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
+    for name, size, maximum in (("grid", batch.grid, MAX_GRID), ("block", batch.block, MAX_BLOCK)):
+        if any(map(gt, size, maximum)):
+            raise BadLaunch(f"{INVALID}: the {name} {size} exceeds what a GPU allows, {maximum}")
     if any(size % blocks for size, blocks in zip(batch.grid, batch.cluster, strict=True)):
         raise BadLaunch(
             f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} blocks"
@@ -157,104 +227,91 @@ def launch(
             f"{NO_RESOURCES}: {batch.threads} threads x {registers} registers are more than the {REGISTERS:,} that "
             f"an SM has: use fewer threads per block, or __launch_bounds__({batch.threads})"
         )
-    program = program_of(kernel, shared_bytes)
-    flow = program.flow
-    shared = program.shared
-    cooperative = "%envreg1" in program.flow.specials
-    numbers = _numbers(batch, only_blocks)
-    blocks = math.prod(batch.cluster)
-    together = 1  # blocks whose state is kept, since they may wait for each other
-    if flow.may_wait or cooperative or blocks > 1:
-        together = max(
-            1, min(SMS * occupancy("sm_90", batch.threads, registers, shared).blocks, len(numbers))
-        )
-    if cooperative and len(numbers) > together:
-        raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
-    if len(numbers) > MOST_BLOCKS:
-        raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
-    label = f"emulated · {kernel.arch} PTX"
-    if schedule:
-        label += f" · schedule {schedule}"
-        if len(numbers) <= together or not flow.may_wait:
-            clusters = np.reshape(numbers, (-1, blocks))
-            numbers = np.random.default_rng(schedule).permutation(clusters).ravel().tolist()
-    # Of a resident block: registers, local and shared memory, and the last accesses of its cells. Of any: its number.
-    live = max((len(names) for names in flow.live_out), default=0)
-    per_thread = 8 * (live + 64) + 2 * program.local
-    needed = together * (20 * shared + batch.block_lanes * per_thread) + 32 * len(numbers)
-    require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
 
-    bytes_of_params = sum(param.size for param in kernel.params)
-    if bytes_of_params > MOST_PARAMETERS:
+
+def _together(batch: Batch, program: Program, blocks: int, registers: int) -> int:
+    """Return how many blocks run together, since they may wait for each other. Their state is kept.
+
+    Raises BadLaunch if the blocks of a cooperative launch don't fit, TooLarge for more blocks than can be run.
+    """
+    flow = program.flow
+    is_cooperative = "%envreg1" in flow.specials
+    together = 1
+    if flow.may_wait or is_cooperative or math.prod(batch.cluster) > 1:
+        fitting = SMS * occupancy("sm_90", batch.threads, registers, program.shared).blocks
+        together = max(1, min(fitting, blocks))
+    if is_cooperative and blocks > together:
+        raise BadLaunch(TOO_MANY_BLOCKS.format(blocks, together))
+    if blocks > MOST_BLOCKS:
+        raise TooLarge(f"{blocks:,} blocks are too many for the emulator: use a smaller size")
+    return together
+
+
+def _require_host_memory(batch: Batch, program: Program, together: int, blocks: int) -> None:
+    """Raise TooLarge if the host has too little free memory for the blocks."""
+    live = max((len(names) for names in program.flow.live_out), default=0)
+    # A resident block has registers, local and shared memory, and the last accesses of its cells.
+    # Any block has a number.
+    thread_bytes = 8 * (live + 64) + 2 * program.local
+    block_bytes = 20 * program.shared + batch.block_lanes * thread_bytes
+    needed = together * block_bytes + 32 * blocks
+    require_memory(needed, program.kernel.name, "run fewer blocks, or a smaller size")
+
+
+def _require_few_parameters(kernel: Kernel) -> None:
+    """Raise BadLaunch if the kernel's parameters have more bytes than a GPU allows."""
+    param_bytes = sum(param.size for param in kernel.params)
+    if param_bytes > MOST_PARAMETERS:
         raise BadLaunch(
-            f"{INVALID}: the parameters of {kernel.name} have {bytes_of_params:,} bytes, and a GPU allows "
+            f"{INVALID}: the parameters of {kernel.name} have {param_bytes:,} bytes, and a GPU allows "
             f"{MOST_PARAMETERS:,}: pass a pointer to a large struct"
         )
-    memory = GlobalMemory(batch)
-    params = _bind(kernel, arguments, memory)
-    specials = _specials(batch, kernel, shared, shared_bytes, memory)
-    reserved = RESERVED if flow.specials & {*RESERVED_OFFSETS} else 0
-    if reserved:
-        shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
-    _place_variables(
-        program, memory, load_variables(kernel) if variables is None else variables, params
-    )
-    if races:  # races are looked for in the buffers that the kernel may write
-        places = {
-            **program.addresses,
-            **{name: int.from_bytes(value, "little") for name, value in params.items()},
-        }
-        bases = {
-            buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None
-        }
-        memory.checked = (
-            bases if flow.written is None else bases & {places[name] for name in flow.written}
-        )
-    executed, costs, reached, choices, steps = native.run(
-        program, memory, specials, shared, numbers, budget, reserved, together, schedule
-    )
-    for number, instruction, kind, message in flow.notes:
-        if threads := executed[number][1]:
-            line = instruction.line
+
+
+def _checked(program: Program, memory: GlobalMemory, params: Mapping[str, bytes]) -> set[int]:
+    """Return the bases of the buffers that the kernel may write: races are detected in these."""
+    bases = set[int]()
+    for buffer in memory.buffers:
+        if buffer.writable and buffer.data is not None:
+            bases.add(buffer.base)
+    if program.flow.written is None:
+        return bases
+    addresses = dict(program.addresses)
+    for name, value in params.items():
+        addresses[name] = int.from_bytes(value, "little")
+    return bases & {addresses[name] for name in program.flow.written}
+
+
+def _add_notes(batch: Batch, program: Program, executed: Executed) -> None:
+    """Add findings for instructions that ran and whose results may differ on a GPU."""
+    for number, instruction, kind, message in program.flow.notes:
+        threads = executed[number][1]
+        if threads:
             text = batch.text(instruction.line)
-            batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
-    lines = _tally(program, executed, costs) if count else {}
-    instructions = sum(
-        warps * (basic.stop - basic.start)
-        for basic, (warps, _) in zip(flow.blocks, executed, strict=True)
-    )
-    found = batch.findings()
-    printed = memory.lines()
-    sites = program.sites
-    return Result(
-        kernel.name,
-        label,
-        len(numbers),
-        found,
-        lines,
-        printed,
-        reached,
-        instructions,
-        choices,
-        steps,
-        sites,
-    )
+            batch.add(Finding(kind, instruction.line, text, message, (0, 0, 0), (), count=threads))
 
 
 def _tally(
-    program: Program, executed: Iterable[Sequence[int]], costs: Iterable[tuple[Site, Sequence[int]]]
+    program: Program, executed: Executed, costs: Iterable[tuple[Site, Sequence[int]]]
 ) -> dict[int, Counts]:
-    """Counts by source line. executed: (warps, threads) of each block. costs: of access sites, the fields of Access."""
+    """Return the counts by source line.
+
+    costs: of access sites, the fields of Access
+    """
     lines: dict[int, dict[str, Any]] = defaultdict(
         lambda: {"instructions": Counter(), "thread_fma": 0}
     )
     for block, (warps, threads) in zip(program.flow.blocks, executed, strict=True):
-        for instruction in program.kernel.instructions[block.start : block.stop] if warps else ():
+        if not warps:
+            continue
+        for instruction in program.kernel.instructions[block.start : block.stop]:
             line = lines[instruction.line]
             line["instructions"][instruction.row.counted] += warps
-            line["thread_fma"] += threads if instruction.row.counted == "fma" else 0
+            if instruction.row.counted == "fma":
+                line["thread_fma"] += threads
     for site, numbers in costs:
-        if name := site.counted:
+        name = site.counted
+        if name:
             line = lines[site.line]
             line[name] = line.get(name, Access()) + Access(*numbers)
     for line in lines.values():
@@ -262,26 +319,33 @@ def _tally(
     return {number: Counts(**line) for number, line in sorted(lines.items())}
 
 
-def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
-    """The numbers of the blocks to run; those of a cluster follow each other."""
+def _numbers(batch: Batch, only_blocks: Sequence[int] | None) -> Sequence[int]:
+    """Return the numbers of the blocks to run. The numbers of a cluster follow each other."""
     if math.prod(batch.cluster) == 1:
-        return range(math.prod(batch.grid)) if only is None else only
-    (x, y, z) = batch.grid
-    (across, down, deep) = batch.cluster
-    placed = np.arange(x * y * z).reshape(z // deep, deep, y // down, down, x // across, across)
-    clusters = placed.transpose(0, 2, 4, 1, 3, 5).reshape(-1, across * down * deep)
-    chosen = clusters if only is None else clusters[np.isin(clusters, only).any(1)]
-    return [*map(int, chosen.ravel())]
+        return range(math.prod(batch.grid)) if only_blocks is None else only_blocks
+    columns, rows, layers = batch.grid
+    across, down, deep = batch.cluster
+    numbers = np.arange(columns * rows * layers)
+    by_cluster = numbers.reshape(
+        layers // deep, deep, rows // down, down, columns // across, across
+    )
+    clusters = by_cluster.transpose(0, 2, 4, 1, 3, 5).reshape(-1, across * down * deep)
+    if only_blocks is not None:
+        clusters = clusters[np.isin(clusters, only_blocks).any(1)]
+    return [*map(int, clusters.ravel())]
 
 
-def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
+def _three(size: Sequence[int], name: str) -> tuple[int, int, int]:
+    """Return a size with three dimensions. Raises BadLaunch."""
+    numbers: tuple[int, ...]
     try:
-        x, y, z = (*map(index, size), 1, 1)[: max(3, len(size))]
+        numbers = tuple(map(index, size))
     except (TypeError, ValueError):
-        x = y = z = 0
-    if min(x, y, z) < 1 or not len(size):
-        raise BadLaunch(f"the {what} {size!r} must be one to three positive integers")
-    return x, y, z
+        numbers = ()
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 1:
+        raise BadLaunch(f"the {name} {size!r} must be one to three positive integers")
+    width, height, depth = (*numbers, 1, 1)[:3]
+    return width, height, depth
 
 
 def _place_variables(
@@ -294,10 +358,14 @@ def _place_variables(
     addresses = program.addresses
     for variable in program.kernel.variables:
         if variable.name in variables:
-            base = addresses[variable.name]
-            writable = variable.space == "global"
             memory.buffers.append(
-                Buffer(variable.name, base, variable.size, variables[variable.name], writable)
+                Buffer(
+                    variable.name,
+                    addresses[variable.name],
+                    variable.size,
+                    variables[variable.name],
+                    writable=variable.space == "global",
+                )
             )
     for param in program.kernel.params:
         data = np.frombuffer(params[param.name], np.uint8)
@@ -309,87 +377,110 @@ def _place_variables(
 def _specials(
     batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory
 ) -> dict[str, int]:
-    """The special registers that are the same for all threads. The %envreg are the driver's: two of them say where the
-    barrier of a cooperative grid is. shared: bytes of the block's arrays.
+    """Return the special registers that are the same for all threads.
+
+    The %envreg are the driver's: two of them are the address of a cooperative grid's barrier, which is allocated here.
+
+    shared: bytes of the block's arrays
+    dynamic: bytes of dynamic shared memory
     """
-    total = -(-shared // SMEM_UNIT) * SMEM_UNIT
+    allocated = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
     memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
-    out = {
+    specials = {
         "%nwarpid": batch.block_lanes // WARP,
         "%nsmid": SMS,
         "%cluster_nctarank": math.prod(batch.cluster),
     }
-    for axis, threads, blocks, size in zip(
+    for axis, threads, blocks, cluster_blocks in zip(
         "xyz", batch.block, batch.grid, batch.cluster, strict=True
     ):
-        out |= {f"%ntid.{axis}": threads, f"%nctaid.{axis}": blocks}
-        out |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": blocks // size}
-    return out | {
+        specials[f"%ntid.{axis}"] = threads
+        specials[f"%nctaid.{axis}"] = blocks
+        specials[f"%cluster_nctaid.{axis}"] = cluster_blocks
+        specials[f"%nclusterid.{axis}"] = blocks // cluster_blocks
+    specials |= {
         "%is_explicit_cluster": bool(kernel.cluster),
         "%dynamic_smem_size": dynamic,
-        "%total_smem_size": total,
-        "%aggr_smem_size": total + RESERVED,
+        "%total_smem_size": allocated,
+        "%aggr_smem_size": allocated + RESERVED,
         "%reserved_smem_offset_cap": RESERVED,
-        **{name: total + offset for name, offset in RESERVED_OFFSETS.items()},
         "%envreg1": workspace >> 32,
         "%envreg2": workspace & 0xFFFFFFFF,
     }
+    for name, offset in RESERVED_OFFSETS.items():
+        specials[name] = allocated + offset
+    return specials
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
-    """The bytes of each parameter. Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew."""
+    """Return the bytes of each parameter, and add the buffers that arguments point to.
+
+    Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew.
+    """
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
-    ladder = [param.type[1:] for param in kernel.params] == SIGNATURE
-    out = {}
+    is_ladder = [param.type[1:] for param in kernel.params] == SIGNATURE
+    params = {}
     bases = dict[tuple[int, int, int], int]()
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
-        tensor = value if isinstance(value, TensorMap) else None
-        pointer = (
-            Pointer(value, value.nbytes)
-            if isinstance(value, np.ndarray)
-            else tensor.pointer
-            if tensor
-            else value
-        )
-        if not isinstance(pointer, Pointer):
-            out[param.name] = _scalar(param, number, value)
+        pointer = _pointer(value)
+        if pointer is None:
+            params[param.name] = _scalar(param, number, value)
             continue
-        if tensor is not None and (param.type, param.size) != ("b8", MAP_SIZE):
-            what = f"not a tensor map of {MAP_SIZE} bytes"
-            raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, {what}")
-        if tensor is None and param.type not in ("u64", "b64"):
-            raise BadLaunch(
-                f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer"
-            )
-        data = pointer.data
-        if data is not None:
-            if not data.flags.c_contiguous or not data.flags.writeable or data.dtype.hasobject:
-                raise BadLaunch(
-                    f"argument {number}: the array must be contiguous and writable, and hold numbers"
-                )
-            data = data.reshape(-1).view(np.uint8)
-        own = (
-            ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
-            if ladder
-            else f"argument {number}"
+        _require_pointer(kernel, param, number, is_map=isinstance(value, TensorMap))
+        data = _bytes_of(pointer, number)
+        # An array that is also in a tensor map has one address.
+        identity = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
+        if identity not in bases:
+            bases[identity] = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
+            name = LADDER_NAMES[number] if is_ladder else f"argument {number}"
+            memory.buffers.append(Buffer(pointer.name or name, bases[identity], pointer.size, data))
+        base = bases[identity]
+        if isinstance(value, TensorMap):
+            params[param.name] = value.encoded(base)
+        else:
+            params[param.name] = np.uint64(base).tobytes()
+    return params
+
+
+def _pointer(value: Any) -> Pointer | None:
+    """Return the buffer of an argument; None for a number."""
+    if isinstance(value, np.ndarray):
+        return Pointer(value, value.nbytes)
+    if isinstance(value, TensorMap):
+        return value.pointer
+    return value if isinstance(value, Pointer) else None
+
+
+def _require_pointer(kernel: Kernel, param: Param, number: int, is_map: bool) -> None:
+    """Raise BadLaunch if a parameter isn't a pointer, or a tensor map for an argument that is a map."""
+    if is_map and (param.type, param.size) != ("b8", MAP_SIZE):
+        raise BadLaunch(
+            f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {MAP_SIZE} bytes"
         )
-        base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
-        place = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
-        if place not in bases:  # an array that is also in a tensor map has one address
-            memory.buffers.append(
-                Buffer(pointer.name or own, bases.setdefault(place, base), pointer.size, data)
-            )
-        out[param.name] = (
-            tensor.encoded(bases[place]) if tensor else np.uint64(bases[place]).tobytes()
+    if not is_map and param.type not in ("u64", "b64"):
+        raise BadLaunch(
+            f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer"
         )
-    return out
+
+
+def _bytes_of(pointer: Pointer, number: int) -> Array | None:
+    """Return the bytes of an argument's array; None if its values are unknown. Raises BadLaunch."""
+    data = pointer.data
+    if data is None:
+        return None
+    if not data.flags.c_contiguous or not data.flags.writeable or data.dtype.hasobject:
+        raise BadLaunch(
+            f"argument {number}: the array must be contiguous and writable, and hold numbers"
+        )
+    return data.reshape(-1).view(np.uint8)
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
-    real = isinstance(value, int | float | np.number | np.bool)
-    if not real or isinstance(value, np.complexfloating):
+    """Return the bytes of a number as an argument. Raises BadLaunch."""
+    is_real = isinstance(value, int | float | np.number | np.bool)
+    if not is_real or isinstance(value, np.complexfloating):
         raise BadLaunch(
             f"argument {number} must be a number (.{param.type}), got {type(value).__name__}"
         )

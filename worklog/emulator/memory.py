@@ -1,8 +1,8 @@
-"""The memory of a launch: buffers, tensor maps, and what vprintf prints of it.
+"""The memory of a launch: buffers, tensor maps, and the text that vprintf prints.
 
-A buffer without data stands for one whose values do not matter: loads give zeros, stores are dropped, and the traffic
-is counted. A driver's encoding of tensor maps (CUtensorMap) is not public: here they have the emulator's own, and it
-understands only those that tensor_map() describes.
+A buffer without data stands for a buffer whose values don't matter: loads yield zeros, stores are dropped, and the
+traffic is counted. A driver's encoding of tensor maps (CUtensorMap) isn't public: here they have the emulator's own
+encoding, and it understands only maps that tensor_map() makes.
 """
 
 from __future__ import annotations
@@ -44,94 +44,113 @@ LAYOUT = np.dtype([
     *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
     *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
 ])  # fmt: skip
-LAYOUTS: dict[
-    bytes, int
-] = {}  # of this process's tensor maps, whose bytes give the number of one of these
+# The layouts of this process's tensor maps, with their numbers, which are in a map's bytes.
+LAYOUTS: dict[bytes, int] = {}
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """A buffer argument. data: a contiguous array, written in place; None stands for `size` bytes of unknown values.
+    """A buffer argument."""
 
-    skew: bytes from the last 256-byte boundary to the buffer, as in a view into a larger buffer.
-    """
-
-    data: Array | None
-    size: int
+    data: (
+        Array | None
+    )  # contiguous, and written in place; None stands for `size` bytes of unknown values
+    size: int  # bytes
     name: str = ""
-    skew: int = 0
+    skew: int = 0  # bytes from the last 256-byte boundary, as in a view into a larger buffer
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None."""
+    """Memory of a launch."""
 
-    name: str
-    base: int
+    name: str  # for messages
+    base: int  # the address
     size: int
-    data: Array | None
+    data: Array | None  # the bytes as uint8, or None
     writable: bool = True
 
 
-def require_memory(needed: int, what: str, advice: str) -> None:
-    """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
-    system = Path("/proc/meminfo")
-    known = needed > SMALL and system.exists()
-    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if known else None
-    free = int(found[1]) * 1024 if found else needed
-    if needed > free:
+def require_memory(needed: int, purpose: str, advice: str) -> None:
+    """Raise TooLarge if the system reports less free memory than is needed.
+
+    needed: bytes
+    purpose: what needs them, for the message
+    advice: what to do about it
+    """
+    free = _free_memory() if needed > SMALL else None
+    if free is not None and needed > free:
         raise TooLarge(
-            f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
+            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
         )
 
 
-def zeros(count: int, dtype: DTypeLike, what: str, advice: str) -> Array:
-    """Return an array of zeros. Raises TooLarge. Its memory is taken when it is written."""
+def _free_memory() -> int | None:
+    """Return the bytes that are free; None if the system doesn't report that."""
+    system = Path("/proc/meminfo")
+    if not system.exists():
+        return None
+    available = re.search(r"MemAvailable:\s*(\d+)", system.read_text())
+    return int(available[1]) * 1024 if available else None
+
+
+def zeros(count: int, dtype: DTypeLike, purpose: str, advice: str) -> Array:
+    """Return an array of zeros, whose memory is taken when it is written.
+
+    purpose, advice: as for require_memory
+    Raises TooLarge.
+    """
     needed = count * np.dtype(dtype).itemsize
-    require_memory(needed, what, advice)
+    require_memory(needed, purpose, advice)
     try:
         return np.zeros(count, dtype)
     except (MemoryError, ValueError) as error:  # of a process whose memory is limited; of any
         raise TooLarge(
-            f"{what} needs about {needed / 2**20:,.0f} MiB, and this process can't allocate them: {advice}"
+            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and this process can't allocate them: {advice}"
         ) from error
 
 
 class GlobalMemory:
-    """All buffers of one launch. checked: bases of those in which races are looked for. printed: by its threads, one
-    after the other; a GPU may take another order. silent: calls of printf after the first PRINTED lines.
-    """
+    """All buffers of one launch, and the text that its threads print."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.checked: set[int] = set()
+        self.checked: set[int] = set()  # bases of the buffers in which races are detected
         self.buffers: list[Buffer] = []
-        self.printed = ""
-        self.silent = 0
+        self.printed = ""  # by one thread after the other; a GPU may have another order
+        self.silent = 0  # calls of printf after the first PRINTED lines
 
     def at(self, address: int) -> Buffer | None:
-        """The buffer that a global address is in."""
-        return next((b for b in self.buffers if b.base <= address < b.base + b.size), None)
+        """Return the buffer that a global address is in, or None."""
+        for buffer in self.buffers:
+            if buffer.base <= address < buffer.base + buffer.size:
+                return buffer
+        return None
 
     def name(self, address: int) -> str:
-        """An address for messages: relative to the nearest buffer."""
-        near = min(
-            self.buffers,
-            key=lambda b: max(b.base - address, address - b.base - b.size, 0),
-            default=None,
-        )
-        if near is None or abs(address - near.base) > SPACING // 2:
+        """Return an address for messages: relative to the nearest buffer."""
+
+        def distance(buffer: Buffer) -> int:
+            return max(buffer.base - address, address - buffer.base - buffer.size, 0)
+
+        nearest = min(self.buffers, key=distance, default=None)
+        if nearest is None or abs(address - nearest.base) > SPACING // 2:
             return f"at address {address:#x}, in no buffer"
-        offset = address - near.base
+        offset = address - nearest.base
+        of_buffer = f"{nearest.name} ({nearest.size} bytes)"
         if offset < 0:
-            return f"at {-offset} bytes before {near.name}"
-        if offset >= near.size:
-            past = f"at {offset - near.size} bytes past" if offset > near.size else "just past"
-            return f"{past} the end of {near.name} ({near.size} bytes)"
-        return f"at byte {offset} of {near.name} ({near.size} bytes)"
+            return f"at {-offset} bytes before {nearest.name}"
+        if offset == nearest.size:
+            return f"just past the end of {of_buffer}"
+        if offset > nearest.size:
+            return f"at {offset - nearest.size} bytes past the end of {of_buffer}"
+        return f"at byte {offset} of {of_buffer}"
 
     def bytes_at(self, address: int, local: bytes) -> bytes:
-        """Return up to MOST_CHARACTERS bytes from a generic address; none outside of every memory."""
+        """Return up to MOST_CHARACTERS bytes from a generic address.
+
+        None outside of every memory.
+        """
         if address >> 60 == LOCAL_WINDOW:
             return local[address & (1 << 60) - 1 :][:MOST_CHARACTERS]
         buffer = self.at(address)
@@ -140,84 +159,114 @@ class GlobalMemory:
         return bytes(buffer.data[address - buffer.base :][:MOST_CHARACTERS])
 
     def text(self, address: int, local: bytes = b"") -> str:
-        """The string at a generic address, up to its NUL."""
+        """Return the string at a generic address, up to its NUL."""
         return self.bytes_at(address, local).partition(b"\0")[0].decode(errors="replace")
 
     def vprintf(self, text: int, arguments: int, local: bytes) -> int:
-        """Print for one thread, and return the number of arguments. CUDA C++ Programming Guide, "Formatted Output".
+        """Print for one thread, and return the number of arguments.
+
+        CUDA C++ Programming Guide, "Formatted Output".
 
         text, arguments: the addresses of the format and of the arguments
         local: the thread's local memory
         Raises TooLarge for a number that is printed with more than WIDEST characters.
         """
         form = self.text(text, local)
-        data = self.bytes_at(arguments, local)
-        place = 0
+        values = _Arguments(self.bytes_at(arguments, local))
 
-        def take(code: str) -> Any:
-            nonlocal place
-            size = struct.calcsize(code)
-            start = -(-place // size) * size
-            place = start + size
-            return struct.unpack(f"<{code}", data[start:place].ljust(size, b"\0"))[0]
-
-        def shown(found: re.Match[str]) -> str:
-            kind = found["type"]
-            if kind not in _CODES:  # a specifier that C doesn't have stays as it is
-                return "%" if kind == "%" else found[0]
-            flags, width, precision = found.group("flags", "width", "precision")
-            if width == "*":
-                stated = take("i")
-                width = str(abs(stated))
-                flags += "-" if stated < 0 else ""
-            if precision == ".*":
-                stated = take("i")
-                precision = f".{stated}" if stated >= 0 else ""  # as if there were none
-            for digits in (width, precision):
-                number = digits.lstrip(".0")
-                if len(number) > len(str(WIDEST)) or int(number or 0) > WIDEST:
-                    raise TooLarge(
-                        f"printf prints {found[0]!r} with {number} characters: use at most {WIDEST:,}"
-                    )
-            form = f"{flags}{width}{precision}"
-            value = take(
-                _CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind]
-            )
-            if kind == "s":
-                value = self.text(value, local)
-            elif kind in "aA":
-                kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
-            elif kind == "p":
-                kind, value = "s", f"{value:#x}"
-            elif kind == "c":
-                value = chr(value & 0xFF)
-            return str(f"%{form}{kind}" % value)
+        def formatted(specifier: re.Match[str]) -> str:
+            return self._formatted(specifier, values, local)
 
         if self.printed.count("\n") < PRINTED and len(self.printed) < MOST_CHARACTERS:
-            self.printed += _SPECIFIER.sub(shown, form)
+            self.printed += _SPECIFIER.sub(formatted, form)
         else:
             self.silent += 1
-        return sum(
-            (found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form)
-        )
+        count = 0
+        for specifier in _SPECIFIER.finditer(form):
+            count += specifier[0].count("*")
+            if specifier["type"] != "%":
+                count += 1
+        return count
+
+    def _formatted(self, specifier: re.Match[str], values: _Arguments, local: bytes) -> str:
+        """Return an argument as printf prints it. Raises TooLarge.
+
+        values: the arguments that are left
+        """
+        kind = specifier["type"]
+        if kind not in _CODES:  # a specifier that C doesn't have stays as it is
+            return "%" if kind == "%" else specifier[0]
+        flags, width, precision = specifier.group("flags", "width", "precision")
+        if width == "*":
+            stated = values.take("i")
+            width = str(abs(stated))
+            flags += "-" if stated < 0 else ""
+        if precision == ".*":
+            stated = values.take("i")
+            precision = f".{stated}" if stated >= 0 else ""  # as if there were none
+        for digits in (width, precision):
+            number = digits.lstrip(".0")
+            if len(number) > len(str(WIDEST)) or int(number or 0) > WIDEST:
+                raise TooLarge(
+                    f"printf prints {specifier[0]!r} with {number} characters: use at most {WIDEST:,}"
+                )
+        code = _CODES[kind]
+        if specifier["wide"]:
+            code = code.replace("i", "q").replace("I", "Q")
+        value = values.take(code)
+        if kind == "s":
+            value = self.text(value, local)
+        elif kind == "c":
+            value = chr(value & 0xFF)
+        elif kind in "aAp":
+            value = _hexadecimal(kind, value)
+            kind = "s"
+        return str(f"%{flags}{width}{precision}{kind}" % value)
 
     def lines(self) -> tuple[str, ...]:
-        """What was printed, and a line that says how many more calls printed."""
-        more = [f"… and {self.silent} more calls of printf"] if self.silent else []
-        return (*self.printed.splitlines(), *more)
+        """Return the printed lines, and a line with the number of further calls."""
+        lines = self.printed.splitlines()
+        if self.silent:
+            lines.append(f"… and {self.silent} more calls of printf")
+        return tuple(lines)
+
+
+class _Arguments:
+    """The arguments of a vprintf, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.place = 0  # the byte after the last argument
+
+    def take(self, code: str) -> Any:
+        """Return the next argument. An argument is at a multiple of its size.
+
+        code: of struct, for its type
+        """
+        size = struct.calcsize(code)
+        start = -(-self.place // size) * size
+        self.place = start + size
+        data = self.data[start : self.place].ljust(size, b"\0")
+        return struct.unpack(f"<{code}", data)[0]
+
+
+def _hexadecimal(kind: str, value: Any) -> str:
+    """Return a number as %a, %A or %p prints it."""
+    if kind == "p":
+        return f"{value:#x}"
+    digits: str = value.hex()
+    return digits if kind == "a" else digits.upper()
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map().
-    layout: the bytes of a LAYOUT.
-    """
+    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map()."""
 
     pointer: Pointer
-    layout: bytes
+    layout: bytes  # of a LAYOUT
 
     def encoded(self, address: int) -> bytes:
-        """The parameter's bytes for a tensor at this address."""
+        """Return the parameter's bytes for a tensor at this address."""
         return _ENCODING.pack(_MAGIC, address, LAYOUTS.setdefault(self.layout, len(LAYOUTS)))
 
 
@@ -232,14 +281,18 @@ def tensor_map(
     swizzle: int = 0,
     nan: bool = False,
 ) -> TensorMap:
-    """An argument for a parameter `const __grid_constant__ CUtensorMap`, as cuTensorMapEncodeTiled would make it.
+    """Return an argument for a parameter `const __grid_constant__ CUtensorMap`.
 
-    data: a contiguous array, or a Pointer to one, whose elements have `item` bytes. All sequences begin with the
-    innermost dimension. box: elements per copy, up to 256 per dimension. shape: elements of the tensor (default: the
-    array's); strides: bytes from one element to the next in dimensions 1 and up (default: of a contiguous tensor).
-    steps: element strides. swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes.
-    nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero. Interleaved layouts and im2col are
-    not emulated. Raises BadLaunch where cuTensorMapEncodeTiled gives an error.
+    As cuTensorMapEncodeTiled would make it. All sequences begin with the innermost dimension.
+
+    data: a contiguous array, or a Pointer to an array, whose elements have `item` bytes
+    box: elements per copy, up to 256 per dimension
+    shape: elements of the tensor (default: the array's)
+    strides: bytes from an element to the next in dimensions 1 and up (default: of a contiguous tensor)
+    steps: element strides
+    swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes
+    nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero
+    Interleaved layouts and im2col aren't emulated. Raises BadLaunch if cuTensorMapEncodeTiled returns an error.
     """
     pointer = data if isinstance(data, Pointer) else Pointer(data, data.nbytes)
     if isinstance(data, np.ndarray):

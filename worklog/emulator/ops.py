@@ -113,7 +113,7 @@ TABLE = (
     ("bfind.{,shiftamt}.{u32,u64}", "T", "bfind(a, BITS, sizeof \"{0}\" > 1)", "u32"),
     ("bfind.{,shiftamt}.{s32,s64}", "T", "bfind(a < 0 ? (U)~a : (U)a, BITS, sizeof \"{0}\" > 1)", "u32"),
     ("prmt.b32", "T T T", "prmt(a, b, c)"),
-    *((f"prmt.b32.{mode}", "T T T", f"prmt(a, b, (const uint32_t[]){{{words}}}[c & 3])") for mode, words in (
+    *((f"prmt.b32.{mode}", "T T T", f"prmt(a, b, (const uint32_t[]){{{selectors}}}[c & 3])") for mode, selectors in (
         ("f4e", "0x3210, 0x4321, 0x5432, 0x6543"), ("b4e", "0x5670, 0x6701, 0x7012, 0x0123"),
         ("rc8", "0x0000, 0x1111, 0x2222, 0x3333"), ("ecl", "0x3210, 0x3211, 0x3222, 0x3333"),
         ("ecr", "0x0000, 0x1110, 0x2210, 0x3210"), ("rc16", "0x1010, 0x3232, 0x1010, 0x3232"))),
@@ -171,7 +171,7 @@ TABLE = (
     ("sat.{f32,f64}", "T", "a > 0 ? a < 1 ? a : 1 : 0"),  # also of NaN
     ("flush.{f32,f16:half}", "V", "flush_{0}(a)", "V"),
     ("odd.{up,down}.f64", "T T", "odd_sum(a, b, sizeof \"{0}\" > 3)"),
-    *((f"{name}.approx.f32", "T", f"(float){of}") for name, of in (
+    *((f"{name}.approx.f32", "T", f"(float){expression}") for name, expression in (
         ("sin", "sin(a)"), ("cos", "cos(a)"), ("tanh", "tanh(a)"), ("sqrt", "sqrt((double)a)"), ("ex2", "exp2(a)"),
         ("lg2", "log2(a)"), ("rcp", "(1 / (double)a)"), ("rsqrt", "(1 / sqrt(a))"))),
     ("div.{approx,full}.f32", "T T", "(float)((double)a / (double)b)"),
@@ -273,18 +273,18 @@ COMPOSED = (
 
 
 class Op(NamedTuple):
-    """number: of the C code. result, sources: PTX types."""
+    """An operation that computes a value."""
 
-    number: int
-    result: str
-    sources: tuple[str, ...]
+    number: int  # of the C code
+    result: str  # its PTX type
+    sources: tuple[str, ...]  # PTX types of the operands
     expression: str
 
 
 class Form(NamedTuple):
-    """An instruction that is several steps. sources: types of operands; "f32 f64" is converted."""
+    """An instruction that is several steps."""
 
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # types of operands; "f32 f64" is converted
     steps: tuple[str, ...]
     results: tuple[str, ...]
 
@@ -293,25 +293,38 @@ _LIST = re.compile(r"\{([^}]*)\}")
 
 
 def _choices(pattern: str) -> list[list[tuple[str, str]]]:
-    """The alternatives of each list, with their meanings."""
-    pairs = [[word.partition(":") for word in words.split(",")] for words in _LIST.findall(pattern)]
-    return [[(name, meaning if sign else name) for name, sign, meaning in words] for words in pairs]
+    """Return the alternatives of each list, with their meanings."""
+    lists = []
+    for text in _LIST.findall(pattern):
+        alternatives = []
+        for alternative in text.split(","):
+            name, sign, meaning = alternative.partition(":")
+            alternatives.append((name, meaning if sign else name))
+        lists.append(alternatives)
+    return lists
 
 
 def _types(opcode: str) -> dict[str, str]:
-    """What capital words stand for in a row, of an opcode's types."""
+    """Return what capital words stand for in a row, by an opcode's types."""
     types = [part for part in opcode.split(".") if part in C_TYPES] or ["b64"]
     first = types[0]
     last = types[-1]
     wide = WIDER.get(last, last)
-    half = {"b64": "b32", "b32": "b16", "b16": "b8"}.get(last, "")
-    return {"T": last, "R": first, "W": wide, "U": last.replace("s", "u"), "UW": wide.replace("s", "u"), "H": half,
-            "V": "f64" if last in ("f16", "bf16") else last, "D": "f32 f64" if last == "f32" else last,
-            "RBITS": re.sub(r"\D", "", first)}  # fmt: skip
+    return {
+        "T": last,
+        "R": first,
+        "W": wide,
+        "U": last.replace("s", "u"),
+        "UW": wide.replace("s", "u"),
+        "H": {"b64": "b32", "b32": "b16", "b16": "b8"}.get(last, ""),
+        "V": "f64" if last in ("f16", "bf16") else last,
+        "D": "f32 f64" if last == "f32" else last,
+        "RBITS": re.sub(r"\D", "", first),
+    }
 
 
-def _filled(text: str, words: dict[str, str]) -> str:
-    return re.sub(r"RBITS|\b[A-Z]+\b", lambda word: words.get(word[0], word[0]), text)
+def _filled(text: str, types: dict[str, str]) -> str:
+    return re.sub(r"RBITS|\b[A-Z]+\b", lambda name: types.get(name[0], name[0]), text)
 
 
 def _meant(text: str, meanings: Sequence[str]) -> str:
@@ -321,40 +334,45 @@ def _meant(text: str, meanings: Sequence[str]) -> str:
 
 
 def expanded(pattern: str, text: str) -> Iterator[tuple[str, str]]:
-    """Each opcode of a row, with its text."""
-    for chosen in product(*_choices(pattern)):
-        words = iter(name for name, _ in chosen)
-        opcode = _LIST.sub(lambda _, words=words: next(words), pattern)  # type: ignore[misc]
-        yield re.sub(r"\.+(?=\.|$)", "", opcode), _meant(text, [meaning for _, meaning in chosen])
+    """Yield each opcode of a row, with its text."""
+    for alternatives in product(*_choices(pattern)):
+        opcode = pattern
+        for name, _ in alternatives:
+            opcode = _LIST.sub(lambda _, name=name: name, opcode, count=1)  # type: ignore[misc]
+        meanings = [meaning for _, meaning in alternatives]
+        yield re.sub(r"\.+(?=\.|$)", "", opcode), _meant(text, meanings)
 
 
 def _in_c(text: str, types: dict[str, str]) -> str:
-    """An expression with C's words for types and limits."""
+    """Return an expression with C's names for types and limits."""
     last = types["T"]
     first = types["R"]
-    words = {name: C_TYPES.get(type_) or WIDE.get(type_, "") for name, type_ in types.items()}
+    c_names = {name: C_TYPES.get(type_) or WIDE.get(type_, "") for name, type_ in types.items()}
     limits = C_TYPES[first].removesuffix("_t").upper()
-    words |= {
+    c_names |= {
         "W64": "uint64_t",
         "BITS": re.sub(r"\D", "", last),
-        "SIGNED": str(int(last[0] == "s")),
+        "SIGNED": "1" if last[0] == "s" else "0",
+        "LOW": f"{limits}_MIN" if first[0] == "s" else "0",
+        "HIGH": f"{limits}_MAX",
     }
-    words |= {"LOW": f"{limits}_MIN" if first[0] == "s" else "0", "HIGH": f"{limits}_MAX"}
     return re.sub(
-        r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda word: words[word[0]], text
+        r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda name: c_names[name[0]], text
     )
 
 
 def _ops() -> dict[str, Op]:
-    """By opcode; of two rows, the first. Number 0 does nothing."""
-    out = dict[str, Op]()
+    """Return the operations by opcode; of two rows, the first. Number 0 does nothing."""
+    ops = dict[str, Op]()
     for pattern, sources, expression, *result in TABLE:
         for opcode, text in expanded(pattern, expression):
             types = _types(opcode)
-            given = tuple(types.get(name, name) for name in sources.split())
-            made = types.get(*result, *result) if result else types["R"]
-            out.setdefault(opcode, Op(len(out) + 1, made, given, _in_c(text, types)))
-    return out
+            source_types = tuple(types.get(name, name) for name in sources.split())
+            name_of_result = result[0] if result else "R"
+            result_type = types.get(name_of_result, name_of_result)
+            op = Op(len(ops) + 1, result_type, source_types, _in_c(text, types))
+            ops.setdefault(opcode, op)
+    return ops
 
 
 OPS = _ops()
@@ -362,38 +380,45 @@ OPS = _ops()
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]]:
-    """Of the rows of COMPOSED."""
-    out: list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]] = []
+    """Return the rows of COMPOSED: a pattern of opcodes, the meanings of its lists, and the row's other columns."""
+    patterns: list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]] = []
     for row in COMPOSED:
-        lists = [dict(words) for words in _choices(row[0])]
+        lists = [dict(alternatives) for alternatives in _choices(row[0])]
         text = re.sub(r"\.(?=\{,)", "", row[0]).replace(".", r"\.")
-        for words in lists:
-            names = "|".join(re.escape(name) for name in words if name)
-            one_of = rf"(?:\.({names}))?" if "" in words else f"({names})"
-            text = text.replace(_LIST.search(text)[0], one_of, 1)  # type: ignore[index]
-        out.append((re.compile(text), lists, row[1:]))
-    return out
+        for meanings in lists:
+            names = "|".join(re.escape(name) for name in meanings if name)
+            group = rf"(?:\.({names}))?" if "" in meanings else f"({names})"
+            text = text.replace(_LIST.search(text)[0], group, 1)  # type: ignore[index]
+        patterns.append((re.compile(text), lists, row[1:]))
+    return patterns
 
 
 @cache
 def composed(opcode: str, count: int) -> Form | None:
-    """The steps of an instruction with that many operands but the result."""
+    """Return the steps of an instruction, or None.
+
+    count: of operands, without the result
+    """
     for pattern, lists, (sources, steps, *results) in _patterns():
-        found = pattern.fullmatch(opcode)
-        if found and len(sources.split()) == count:
-            types = _types(opcode)
-            meanings = [
-                words[name or ""] for words, name in zip(lists, found.groups(), strict=True)
-            ]
-            cells = (" ".join(results) or "R", _meant(steps, meanings))
-            given, text = (_filled(re.sub(r"\.+(?=\.|\s|$)", "", cell), types) for cell in cells)
-            taken = tuple(_filled(name, types) for name in sources.split())
-            return Form(taken, tuple(text.split()), tuple(given.split()))
+        match = pattern.fullmatch(opcode)
+        if not match or len(sources.split()) != count:
+            continue
+        types = _types(opcode)
+        meanings = [
+            alternatives[name or ""]
+            for alternatives, name in zip(lists, match.groups(), strict=True)
+        ]
+        cells = (" ".join(results) or "R", _meant(steps, meanings))
+        result_text, step_text = (
+            _filled(re.sub(r"\.+(?=\.|\s|$)", "", cell), types) for cell in cells
+        )
+        source_types = tuple(_filled(name, types) for name in sources.split())
+        return Form(source_types, tuple(step_text.split()), tuple(result_text.split()))
     return None
 
 
 def code() -> str:
-    """The cases of the core's switch. Opcodes that do the same share one."""
+    """Return the cases of the core's switch. Opcodes that do the same share a case."""
     out = ["case 0: break;"]
     cases = dict[str, list[int]]()
     for op in OPS.values():
@@ -410,8 +435,8 @@ def code() -> str:
                 )
                 lanes = re.sub(rf"\b{name}\b", f"{name}_[k]", lanes)
         if op.result != "pred":
-            called = {*re.findall(r"\b[a-z]\w+(?=\()", lanes)}
-            act = f"{'EACH' if called <= QUICK else 'SOME'}({C_TYPES[op.result]}, {lanes});"
+            functions = {*re.findall(r"\b[a-z]\w+(?=\()", lanes)}
+            act = f"{'EACH' if functions <= QUICK else 'SOME'}({C_TYPES[op.result]}, {lanes});"
         elif {*op.sources} - {"pred"}:
             act = f"TEST({lanes});"
         else:
@@ -424,7 +449,10 @@ def code() -> str:
 
 
 def reductions() -> str:
-    """The cases of a switch that reduces values, the first bytes of x, y and maybe z, to the first bytes of x."""
+    """Return the cases of a switch that reduces values.
+
+    It reduces the first bytes of x, y and maybe z to the first bytes of x.
+    """
     out = dict[str, list[int]]()
     for opcode, op in OPS.items():
         if (
@@ -433,7 +461,8 @@ def reductions() -> str:
             and re.fullmatch("[usbf](16|32|64)|b?f16(x2)?", op.result)
         ):
             copied = "".join(
-                f"memcpy(&{a}, &{x}, sizeof a); " for a, x in zip("abc", "xyz", strict=True)
+                f"memcpy(&{target}, &{source}, sizeof a); "
+                for target, source in zip("abc", "xyz", strict=True)
             )
             text = f"{C_TYPES[op.result]} a, b, c; {copied}(void)c; a = {op.expression}; memcpy(&x, &a, sizeof a);"
             out.setdefault(f"{{ {text} }} return x;", []).append(op.number)

@@ -1,5 +1,6 @@
-"""Records of parsed PTX: kernels, their variables, and instructions, with the source line that each came from and what
-the table of worklog.emulator.isa says of it.
+"""Records of parsed PTX: kernels, their variables, and instructions.
+
+An instruction has the source line that it came from, and its row in the table of worklog.emulator.isa.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeErr
 
 
 class PtxError(WorklogError):
-    """PTX text that cannot be parsed."""
+    """PTX text that can't be parsed."""
 
 
 class UnsupportedInstruction(WorklogError):
-    """An instruction that the emulator does not support; the message names it, its line and what to do instead."""
+    """An instruction that the emulator doesn't support.
+
+    The message has the instruction, its line and what to do instead.
+    """
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,15 @@ Operand = Reg | Imm | Sym | Special | Mem | Vec
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. op: "ld.global.v4.f32". guard: (predicate, negated). line: of the .cu file, 0 where unknown.
-    caller: the line that called the function that this one is in, 0 for a line of the kernel itself.
-    """
+    """One instruction."""
 
     pc: int
-    op: str
+    op: str  # "ld.global.v4.f32"
     operands: tuple[Operand, ...]
-    guard: tuple[Reg, bool] | None
-    line: int
+    guard: tuple[Reg, bool] | None  # the predicate, and whether it is negated
+    line: int  # of the .cu file, 0 if unknown
     text: str
-    caller: int = 0
+    caller: int = 0  # the line that called the function that it is in; 0 in the kernel itself
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -128,48 +130,50 @@ class Instruction:
 
     @cached_property
     def row(self) -> Row:
-        """What the table says of it."""
+        """The instruction's row in the table."""
         return row_of(self.op)
 
-    def unsupported(self, why: str = "") -> UnsupportedInstruction:
-        """The error for an unsupported instruction, with what to do instead."""
+    def unsupported(self, reason: str = "") -> UnsupportedInstruction:
+        """Return the error for an unsupported instruction, with what to do instead."""
         hint = next((HINTS[part] for part in self.parts if part in HINTS), self.row.hint)
-        where = f"line {self.line}" if self.line else f"instruction {self.pc}"
-        why = why or f"the emulator doesn't support {hint}"
-        return UnsupportedInstruction(f"{where}: {self.op} ({demangled(self.text)}): {why}")
+        place = f"line {self.line}" if self.line else f"instruction {self.pc}"
+        reason = reason or f"the emulator doesn't support {hint}"
+        return UnsupportedInstruction(f"{place}: {self.op} ({demangled(self.text)}): {reason}")
 
     @cached_property
     def defined(self) -> tuple[Reg, ...]:
-        """Registers that it writes: those of its first operand, or none."""
-        return (
-            ()
-            if "void" in self.row.effects
-            else tuple(registers(*self.operands[:1], addresses=False))
-        )
+        """The registers that it writes: those of its first operand, or none."""
+        if "void" in self.row.effects:
+            return ()
+        return tuple(registers(*self.operands[:1], addresses=False))
 
     @cached_property
     def reads(self) -> tuple[Reg, ...]:
-        """Registers that it reads, its guard included."""
-        first = int(
-            "void" not in self.row.effects and not isinstance((*self.operands, None)[0], Mem)
-        )
+        """The registers that it reads, its guard included."""
+        operands = self.operands
+        has_result = "void" not in self.row.effects and not isinstance((*operands, None)[0], Mem)
         accumulates = self.row.memory == "wgmma"
-        given = registers(*self.operands[0 if accumulates else first :])
-        return (*given, self.guard[0]) if self.guard else tuple(given)
+        if has_result and not accumulates:
+            operands = operands[1:]
+        read = tuple(registers(*operands))
+        return (*read, self.guard[0]) if self.guard else read
 
     @property
     def used(self) -> tuple[Reg, ...]:
-        """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
+        """The registers that are live before it.
+
+        Under a guard, the old result stays in some lanes, so it is also live.
+        """
         return (*self.reads, *self.defined) if self.guard else self.reads
 
 
 def items(operand: Operand) -> tuple[Operand | None, ...]:
-    """The elements of a vector, or the operand alone."""
+    """Return the elements of a vector, or the operand alone."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
 def registers(*operands: Operand | None, addresses: bool = True) -> Iterator[Reg]:
-    """Registers in operands."""
+    """Yield the registers in operands."""
     for operand in operands:
         if isinstance(operand, Reg):
             yield operand
@@ -181,17 +185,15 @@ def registers(*operands: Operand | None, addresses: bool = True) -> Iterator[Reg
 
 @dataclass(frozen=True)
 class Variable:
-    """A shared, global, const or local array. size and align: bytes; size 0 with extern is dynamic shared memory.
-
-    symbols: addresses in its initial value: offset, name of the variable, and what is added.
-    """
+    """A shared, global, const or local array."""
 
     name: str
     space: str
-    size: int
-    align: int
+    size: int  # bytes; 0 with extern is dynamic shared memory
+    align: int  # bytes
     extern: bool = False
     data: bytes = b""
+    # Addresses in its initial value: the offset, the name of the variable, and the number that is added.
     symbols: tuple[tuple[int, str, int], ...] = ()
 
 
@@ -206,25 +208,25 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One .entry: instructions in order, labels as indices into them, and the variables in scope. cluster: its blocks
-    along x, y and z; None where it states none. assembled: whether
-    the shared accesses are those of the machine code by number and width; None: not compared. functions: where those
-    begin that it may call. file: the name of the one that its lines are of, "" if that isn't known.
+    """One .entry: instructions in order, and the variables in scope.
 
-    Two kernels are equal if they are the same object, so that looking up the generated code of one takes no time.
+    Two kernels are equal if they are the same object, so that looking up the generated code of a kernel takes no time.
     """
 
     name: str
     arch: str
     params: tuple[Param, ...]
     instructions: tuple[Instruction, ...]
-    labels: dict[str, int]
+    labels: dict[str, int]  # indices of instructions
     variables: tuple[Variable, ...]
     max_threads: int | None
+    # Whether the shared accesses are those of the machine code by number and width; None: not compared.
     assembled: bool | None = None
-    functions: dict[str, int] = field(default_factory=dict)
-    cluster: tuple[int, int, int] | None = None
-    file: str = ""
+    functions: dict[str, int] = field(default_factory=dict)  # where those begin that it may call
+    cluster: tuple[int, int, int] | None = (
+        None  # its blocks along x, y and z; None if it states none
+    )
+    file: str = ""  # the name of the file that its lines are of, "" if unknown
 
 
 SIZES = {
@@ -234,14 +236,17 @@ SIZES = {
 
 
 def size_of(type_: str) -> int:
-    """Bytes of a value, or of a register, of a PTX type such as "f32", "b8" or "f16x2"; 0 of a predicate."""
+    """Return the bytes of a value, or of a register, of a PTX type; 0 for a predicate.
+
+    type_: such as "f32", "b8" or "f16x2"
+    """
     if type_ not in SIZES:
         raise UnsupportedInstruction(f"the emulator doesn't support the type .{type_}")
     return SIZES[type_] if type_ != "pred" else 0
 
 
 def plain_name(symbol: str) -> str:
-    """A variable's source name from its mangled name: As from _ZZ3fooE2As."""
+    """Return a variable's source name from its mangled name: As from _ZZ3fooE2As."""
     for match in re.finditer(r"(?=E(\d+)(\D\w*)$)", symbol):
         if len(match[2]) == int(match[1]):
             return match[2]

@@ -55,12 +55,13 @@ _VARIABLE = re.compile(
 def load(
     ptx: str, symbol: str | None = None, assembled: Widths | None = None, name: str | None = None
 ) -> Kernel:
-    """A kernel of a PTX module by its symbol, or the only one, with the module's variables that it names. Raises
-    PtxError.
+    """Return a kernel of a PTX module, with the module's variables that it names.
 
-    assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With them, wavefronts
-    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible. name: of the
-    result, by default the symbol.
+    symbol: the kernel's; None: the only one
+    assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With them, wavefronts are
+        counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
+    name: of the result (default: the symbol)
+    Raises PtxError.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
     target = re.search(r"\.target\s+(\w+)", text)
@@ -74,48 +75,55 @@ def load(
             f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}"
         )
     head = entries[symbol]
-    own = text[head.end() : matching_brace(text, head.end() - 1) - 1]
+    unlinked = text[head.end() : matching_brace(text, head.end() - 1) - 1]
     statements = _statements(text)
-    body, functions = linked(text, own, " ".join(statements.values()))
-    number = re.search(r"\.loc\s+(\d+)", own)
+    body, functions = linked(text, unlinked, " ".join(statements.values()))
+    number = re.search(r"\.loc\s+(\d+)", unlinked)
     file = re.search(rf'\.file\s+{number[1]}\s+"([^"]*)"', text) if number else None
     kernel = _Body(head[0], body, target[1], int(number[1]) if number else 0).kernel()
     kernel = replace(
         kernel,
         name=name or kernel.name,
         file=Path(file[1]).name if file else "",
-        variables=(*_named(statements, body, kernel.variables), *kernel.variables),
+        variables=(*_module_variables(statements, body, kernel.variables), *kernel.variables),
         functions={name: kernel.labels[name] for name in functions},
     )
     return kernel if assembled is None or functions else as_assembled(kernel, assembled)
 
 
 def _statements(text: str) -> dict[str, str]:
-    """The declarations of variables in a module by name."""
+    """Return the declarations of variables in a module by name."""
     text = re.sub(
         r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text
     )
-    declared = (statement.lstrip("} \t\r\n") for statement in text.split(";"))
-    return {
-        found["name"]: statement for statement in declared if (found := _VARIABLE.match(statement))
-    }
+    by_name = {}
+    for statement in text.split(";"):
+        declaration = statement.lstrip("} \t\r\n")
+        match = _VARIABLE.match(declaration)
+        if match:
+            by_name[match["name"]] = declaration
+    return by_name
 
 
-def _named(statements: dict[str, str], text: str, own: Sequence[Variable]) -> Iterator[Variable]:
-    """The variables of the module that a kernel's text names, and those that their initial values name, in the module's
-    order. own: the kernel's.
+def _module_variables(
+    statements: dict[str, str], text: str, kernel_variables: Sequence[Variable]
+) -> Iterator[Variable]:
+    """Yield the variables of the module that a kernel's text names, in the module's order.
+
+    Also those that the initial values of these variables name.
     """
-    found = set[str]()
+    names = set[str]()
     new = {*re.findall(r"[\w$]+", text)} & statements.keys()
     while new:
-        found |= new
-        new = {
-            word for name in new for word in re.findall(r"[\w$]+", statements[name])
-        } & statements.keys() - found
+        names |= new
+        mentioned = set[str]()
+        for name in new:
+            mentioned.update(re.findall(r"[\w$]+", statements[name]))
+        new = mentioned & statements.keys() - names
+    names -= {variable.name for variable in kernel_variables}
     for name, statement in statements.items():
-        if name in found - {variable.name for variable in own} and (
-            variable := _variable(statement)
-        ):
+        variable = _variable(statement) if name in names else None
+        if variable:
             yield variable
 
 
@@ -134,7 +142,7 @@ def _variable(statement: str) -> Variable | None:
 
 
 def _initial(text: str, element: int) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
-    """The bytes of an initial value, with zeros for the addresses in it."""
+    """Return the bytes of an initial value, with zeros for its addresses, and the addresses."""
     out = bytearray()
     symbols = []
     for item in re.findall(r"[^,{}]*[^\s,{}]", text):
@@ -227,15 +235,15 @@ class _Body:
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:
             # The line in the kernel's own file: for code inlined from a header, the line that it was inlined at.
-            places = [
-                (int(f), int(n))
-                for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])
-            ]
-            own = [number for file, number in places if file == self.main_file]
+            lines = []
+            places = re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])
+            for file, number in places:
+                if int(file) == self.main_file:
+                    lines.append(int(number))
             # Line 0 marks an instruction that belongs to no line: keep the previous line.
-            if own and own[0]:
-                self.line = own[0]
-                self.caller = own[-1] if len(own) > 1 else 0
+            if lines and lines[0]:
+                self.line = lines[0]
+                self.caller = lines[-1] if len(lines) > 1 else 0
         elif match["label"]:
             self.labels[match["label"].rstrip(": \t\n") + self.blocks[-1]] = len(self.instructions)
         elif match["open"]:
@@ -267,8 +275,8 @@ class _Body:
         elif text:
             self._instruction(text)
 
-    def _unsupported(self, why: str) -> UnsupportedInstruction:
-        return UnsupportedInstruction(f"line {self.line}: {why}")
+    def _unsupported(self, reason: str) -> UnsupportedInstruction:
+        return UnsupportedInstruction(f"line {self.line}: {reason}")
 
     def _declare(self, text: str) -> None:
         match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL)
@@ -297,17 +305,19 @@ class _Body:
             if match["guard"] not in self.registers:
                 raise PtxError(f"line {self.line}: {match['guard']} in {text!r} is not a register")
             guard = (self.registers[match["guard"]], bool(match["not"]))
-        shown = re.sub(r"\s+", " ", text)
-        rest = _COORDINATES.sub(r"[\1], \2", match["rest"])
-        items = filter(None, map(str.strip, _OPERAND.findall(rest)))
-        operands = [self._operand(item, shown) for item in items]
+        statement = re.sub(r"\s+", " ", text)
+        operand_text = _COORDINATES.sub(r"[\1], \2", match["rest"])
+        items = filter(None, map(str.strip, _OPERAND.findall(operand_text)))
+        operands = [self._operand(item, statement) for item in items]
         if re.match(r"cp\.async\.c[ag]\b", match["op"]) and len(operands) > 3:
-            operands[3] = self._source_size(operands[3], operands[2], shown)
+            operands[3] = self._source_size(operands[3], operands[2], statement)
         number = len(self.instructions)
         if match["op"].startswith("bra"):
             self.branches.append((number, tuple(self.blocks)))
         self.instructions.append(
-            Instruction(number, match["op"], tuple(operands), guard, self.line, shown, self.caller)
+            Instruction(
+                number, match["op"], tuple(operands), guard, self.line, statement, self.caller
+            )
         )
 
     def _source_size(self, operand: Operand, size: Operand, statement: str) -> Operand:
@@ -346,8 +356,9 @@ class _Body:
             return self._address(text[1:-1].strip(), statement)
         if text in SPECIALS:
             return Special(text)
-        if known := self.registers.get(text) or _literal(text):
-            return known
+        register_or_number = self.registers.get(text) or _literal(text)
+        if register_or_number:
+            return register_or_number
         if not re.fullmatch(r"[\w$]+", text):  # such as a special register, or a byte of a register
             advice = "check this kernel on a GPU"
             raise self._unsupported(

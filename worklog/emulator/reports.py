@@ -1,5 +1,7 @@
-"""What a launch reports: its mistakes, one record per kind and place, and counts by source line: requests, sectors,
-wavefronts, bank conflicts and instructions, never a time; and the errors before or during emulation.
+"""The report of a launch: its mistakes, its counts by source line, and the errors before or during emulation.
+
+Mistakes have one record per kind and place. Counts are requests, sectors, wavefronts, bank conflicts and instructions,
+never a time.
 
 Global: L1 fetches 32-byte sectors; a request costs the distinct sectors that its lanes access. Shared: 32 banks of 4
 bytes; a wavefront delivers one word per bank, to any number of lanes. Both rules agree with Nsight Compute's counters
@@ -48,13 +50,17 @@ class Finding:
     """One mistake at one place.
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
-    "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
-    "trap", "registers", "global-race", "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous
-    copies "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of wgmma "descriptor";
-    "deadlock", where it follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without
-    -lineinfo); other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block
-    concerned; threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and
-    `other_line` are in functions, the lines that called these.
+        "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
+        "trap", "registers", "global-race", "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of
+        asynchronous copies "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of
+        wgmma "descriptor"; "deadlock", if it follows other errors; or one of WARNINGS
+    line: of the .cu file (0: unknown, compiled without -lineinfo)
+    text: that source line
+    block: (x, y, z) of the first block concerned
+    threads: numbers of its threads concerned
+    other_line: of the other access, or None
+    count: how often it occurred
+    callers: if `line` and `other_line` are in functions, the lines that called these functions
     """
 
     kind: str
@@ -69,23 +75,29 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """False for what works on GPUs since sm_70 but is rarely intended."""
+        """False for a kind that works on GPUs since sm_70 but is rarely intended."""
         return self.kind not in WARNINGS
 
     def at(self, file: str) -> str:
-        """The finding with its place, as in mine.cu:12."""
-        more = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{file}:{self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
+        """Return the finding with its place, as in mine.cu:12."""
+        count = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{file}:{self.line}: {self.kind}: {self.message}{count}\n    {self.text}"
 
 
 def called(place: Any) -> str:
-    """For messages: where the function that contains the line was called; empty for the kernel itself."""
+    """Return where the function that contains the line was called, for messages.
+
+    Empty for the kernel itself.
+    """
     return f", called in line {place.caller}" if place.caller else ""
 
 
 @dataclass
 class Batch:
-    """What a launch runs, and what it did wrong. source, counting, races, traced, progress: as for launch()."""
+    """The blocks of a launch, and the mistakes that were found.
+
+    source, counting, races, traced, progress: as for launch()
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -93,40 +105,45 @@ class Batch:
     counting: bool = True
     races: bool = True
     traced: bool = False
-    progress: Callable[[int, int], None] = lambda done, blocks: None
+    progress: Callable[[int, int], None] = lambda ended, blocks: None
     cluster: tuple[int, int, int] = (1, 1, 1)
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
+        """The threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def block_lanes(self) -> int:
-        """Lanes per block: its threads, rounded up to whole warps."""
+        """The lanes per block: its threads, rounded up to whole warps."""
         return -(-self.threads // 32) * 32
 
     def stride(self, shared: int) -> int:
-        """Bytes from a block's shared memory of some bytes to the next one's of its cluster."""
+        """Return the bytes from a block's shared memory to the next one's in its cluster.
+
+        shared: bytes of shared memory per block
+        """
         return 1 << (shared + 127).bit_length()
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """(x, y, z) of a block of the launch."""
-        x, y = self.grid[:2]
-        return number % x, number // x % y, number // (x * y)
+        """Return (x, y, z) of a block of the launch."""
+        columns, rows, _ = self.grid
+        return number % columns, number // columns % rows, number // (columns * rows)
 
     def text(self, line: int) -> str:
-        """The source line, empty where the source is not known."""
+        """Return the source line; empty if the source isn't known."""
         lines = self.source.splitlines()
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def add(self, finding: Finding) -> None:
-        """Record a finding, or count it where one of its kind and place has been recorded."""
+        """Record a finding, or count it if its kind and place have been recorded."""
         key = (finding.kind, finding.line, finding.other_line, finding.callers)
-        known = self.found.get(key)
-        self.found[key] = replace(known, count=known.count + finding.count) if known else finding
+        earlier = self.found.get(key)
+        if earlier:
+            finding = replace(earlier, count=earlier.count + finding.count)
+        self.found[key] = finding
 
     def report(
         self,
@@ -138,7 +155,11 @@ class Batch:
         threads: Sequence[int],
         count: int = 1,
     ) -> None:
-        """Record a finding. place, and other, the other place concerned: instructions or access sites."""
+        """Record a finding.
+
+        place: an instruction or an access site
+        other: the other place concerned, or None
+        """
         callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
         line = other.line if other else None
         text = self.text(place.line)
@@ -147,29 +168,24 @@ class Batch:
         )
 
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, by line."""
-        return tuple(
-            sorted(
-                self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)
-            )
-        )
+        """Return all findings, by line."""
+
+        def order(finding: Finding) -> tuple[int, str, int, tuple[int, ...]]:
+            return finding.line, finding.kind, finding.other_line or 0, finding.callers
+
+        return tuple(sorted(self.found.values(), key=order))
 
 
 @dataclass(frozen=True)
 class Access:
-    """One kind of access.
+    """The counts of one kind of access."""
 
-    requests: warp instructions. sectors: 32-byte pieces of global memory. cache_lines: 128-byte lines of it, each of
-    which a request looks up in L1. wavefronts: passes through shared memory; conflicts: those of them that bank
-    conflicts add. bytes: requested by the active threads.
-    """
-
-    requests: int = 0
-    sectors: int = 0
-    wavefronts: int = 0
-    conflicts: int = 0
-    bytes: int = 0
-    cache_lines: int = 0
+    requests: int = 0  # warp instructions
+    sectors: int = 0  # 32-byte pieces of global memory
+    wavefronts: int = 0  # passes through shared memory
+    conflicts: int = 0  # wavefronts that bank conflicts add
+    bytes: int = 0  # requested by the active threads
+    cache_lines: int = 0  # 128-byte lines of global memory, each of which a request looks up in L1
 
     def __add__(self, other: Access) -> Access:
         out: Access = combined(1, self, 1, other)
@@ -177,7 +193,10 @@ class Access:
 
     @property
     def sectors_per_request(self) -> float:
-        """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
+        """The sectors per request; NaN without requests.
+
+        4 for a warp that reads 32 adjacent floats, 32 for one sector per lane.
+        """
         return self.sectors / self.requests if self.requests else float("nan")
 
 
@@ -185,9 +204,11 @@ class Access:
 class Counts:
     """All counts of a kernel or of one of its lines.
 
+    A cp.async is a global load.
+
     instructions: executed warp instructions by class: "fma", "tensor", "float", "integer", "load", "store", "control",
-    "barrier", "other". thread_fma: multiply-adds of all threads, two floating-point operations each, without those of
-    tensor cores. A cp.async is a global load.
+        "barrier", "other"
+    thread_fma: multiply-adds of all threads, two floating-point operations each, without those of tensor cores
     """
 
     global_load: Access = Access()
@@ -205,17 +226,20 @@ class Counts:
 
     @property
     def global_sectors(self) -> int:
-        """Loads and stores, as in Nsight Compute's global sectors."""
+        """The sectors of loads and stores, as in Nsight Compute's global sectors."""
         return self.global_load.sectors + self.global_store.sectors
 
     @property
     def all_instructions(self) -> int:
-        """Warp instructions of every class."""
+        """The warp instructions of every class."""
         return sum(self.instructions.values())
 
 
 def combined(factor: int, first: Any, other_factor: int, other: Any) -> Any:
-    """factor * first + other_factor * other, count by count; what a mapping lacks is zero."""
+    """Return factor * first + other_factor * other, count by count.
+
+    A count that a mapping doesn't have is zero.
+    """
     if isinstance(first, Access | Counts):
         pairs = (
             (part.name, getattr(first, part.name), getattr(other, part.name))
@@ -233,12 +257,12 @@ def combined(factor: int, first: Any, other_factor: int, other: Any) -> Any:
 
 
 def total(lines: Mapping[int, Counts]) -> Counts:
-    """All lines together."""
+    """Return the counts of all lines together."""
     return sum(lines.values(), Counts())
 
 
 def caveats(kernel: Kernel) -> tuple[str, ...]:
-    """Notes for a kernel's counts: where a GPU's may differ."""
+    """Return notes for a kernel's counts: where a GPU's may differ."""
     out = []
     if kernel.arch.rstrip("af") != COMPARED:
         out.append(

@@ -7,15 +7,22 @@ import re
 
 
 def types_of(symbol: str) -> list[str]:
-    """The types of a function's parameters as the compiler names them, such as "float const*"; none for a symbol that
-    doesn't have them, as that of an extern "C" function.
+    """Return the types of a function's parameters.
+
+    As the compiler names them, such as "float const*".
+    None for a symbol that doesn't have them, such as that of an extern "C" function.
     """
     listed = re.search(r"\(([^()]*)\)$", _demangled(symbol))
-    return [kind for kind in listed[1].split(", ") if kind] if listed else []
+    if not listed:
+        return []
+    return [kind for kind in listed[1].split(", ") if kind]
 
 
 def demangled(text: str) -> str:
-    """A text with functions' names in place of the compiler's symbols: lab::gemm of _ZN3lab4gemmEPf."""
+    """Return a text with functions' names instead of the compiler's symbols.
+
+    Such as lab::gemm for _ZN3lab4gemmEPf.
+    """
     return re.sub(
         r"\b_Z[\w$]+",
         lambda symbol: re.sub(r"^\w+ (?=\S+<)|<.*|\(.*", "", _demangled(symbol[0])),
@@ -24,8 +31,11 @@ def demangled(text: str) -> str:
 
 
 def _demangled(symbol: str) -> str:
-    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle  # NumPy needs this library, too
+    """Return a symbol as C++ code has it, with its parameters; unchanged if it isn't mangled."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle  # NumPy also needs this library
     demangle.restype = ctypes.c_char_p
     demangle.argtypes = [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
-    full = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
-    return full.decode() if full else symbol
+    name = demangle(symbol.encode(), None, None, None)
+    return name.decode() if name else symbol

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import Any
 
 from worklog.emulator.ptx import Imm, Instruction, Reg, Vec, items
@@ -13,7 +14,7 @@ from worklog.emulator.ptx import Imm, Instruction, Reg, Vec, items
 NONE = -1
 MULTIPLY, MOVE_MATRICES, TURN, MOVE_FRAGMENT = range(4)
 MMA_ASYNC = 3
-HOW = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
+FLAGS = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
 SHARED = {"shared", "shared::cta"}
 # In the order of multiply.h.
 BITS = {
@@ -35,49 +36,77 @@ ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a
 
 @dataclass(frozen=True)
 class Places:
-    """Where the registers of a wmma fragment lie: line and byte of each block, and the lines per g and per t, and bytes
-    per g and per t, that a lane's own numbers are further. A lane accesses `count` elements of `size` bytes at a place.
-    trans: blocks are transposed behind a load. matrices: that one ldmatrix reads, where ptxas makes it of a load from
-    shared memory; 0 for none. align: of the matrix's address, in bytes.
+    """Where the registers of a wmma fragment lie in memory.
+
+    A line is a row or a column of the matrix, as its layout has it.
     """
 
-    places: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int], ...]  # line and byte of each block
+    # A lane's own place: lines per g, lines per t, bytes per g, bytes per t, added to each block's.
     steps: tuple[int, int, int, int]
-    size: int
-    count: int
-    trans: bool
-    matrices: int
-    align: int
+    size: int  # bytes of an element that a lane accesses at a place
+    count: int  # elements that a lane accesses at a place
+    trans: bool  # whether blocks are transposed after a load
+    matrices: (
+        int  # that one ldmatrix reads, if ptxas turns a load from shared memory into it; else 0
+    )
+    align: int  # of the matrix's address, in bytes
 
 
-def places_of(matrix: str, layout: str, type_: str, lines: int, more: int) -> Places:
-    """As ptxas places them on sm_90. matrix: "a", "b", "c" or "d". lines: blocks of 8 rows, or columns of B; more:
-    blocks in the other direction, of 4 lanes with all the numbers that lie side by side in one.
+def places_of(matrix: str, layout: str, type_: str, lines: int, across: int) -> Places:
+    """Return where a fragment lies, as ptxas places it on sm_90.
+
+    matrix: "a", "b", "c" or "d"
+    layout: "row" or "col"
+    lines: blocks of 8 rows, or of 8 columns of B
+    across: blocks in the other direction, of 4 lanes with all the numbers that lie side by side in a lane
     """
     bits = BITS[type_]
-    along = (matrix == "b") != (layout == "row")
-    held = 2 if matrix in "cd" else max(1, 32 // bits)  # numbers side by side in a lane
-    blocks = [(i, k) for i in range(lines) for k in range(more)]
-    blocks = blocks if matrix == "b" else sorted(blocks, key=lambda block: block[1])
-    matrices = (
-        min(2, lines) * more if matrix in "ab" and (bits == 16 or (bits == 8 and along)) else 0
-    )
-    if along:
-        own = held * bits // 8
+    is_along = (matrix == "b") != (layout == "row")  # a lane's numbers lie side by side in memory
+    numbers = 2 if matrix in "cd" else max(1, 32 // bits)  # side by side in a lane
+    blocks = list(product(range(lines), range(across)))
+    if matrix != "b":
+        blocks.sort(key=lambda block: block[1])
+    matrices = 0
+    if matrix in "ab" and (bits == 16 or (bits == 8 and is_along)):
+        matrices = min(2, lines) * across
+    if is_along:
+        lane_bytes = numbers * bits // 8
         size = 8 if bits == 64 else 4
-        places = [(8 * i, 4 * own * k) for i, k in blocks]
-        steps = (1, 0, 0, own)
         return Places(
-            tuple(places), steps, size, own // size, False, matrices, min(ALIGNED, 4 * own * more)
+            places=tuple((8 * line, 4 * lane_bytes * column) for line, column in blocks),
+            steps=(1, 0, 0, lane_bytes),
+            size=size,
+            count=lane_bytes // size,
+            trans=False,
+            matrices=matrices,
+            align=min(ALIGNED, 4 * lane_bytes * across),
         )
     align = min(ALIGNED, lines * bits)
     if bits == 16:
         return Places(
-            tuple((8 * k, 16 * i) for i, k in blocks), (1, 0, 0, 4), 4, 1, True, matrices, align
+            places=tuple((8 * column, 16 * line) for line, column in blocks),
+            steps=(1, 0, 0, 4),
+            size=4,
+            count=1,
+            trans=True,
+            matrices=matrices,
+            align=align,
         )
     # PTX has no such fragments of less than 8 bits.
-    places = [(4 * held * k + e, bits * i) for i, k in blocks for e in range(held)]
-    return Places(tuple(places), (0, held, bits // 8, 0), bits // 8, 1, False, 0, align)
+    places = []
+    for line, column in blocks:
+        for number in range(numbers):
+            places.append((4 * numbers * column + number, bits * line))
+    return Places(
+        places=tuple(places),
+        steps=(0, numbers, bits // 8, 0),
+        size=bits // 8,
+        count=1,
+        trans=False,
+        matrices=0,
+        align=align,
+    )
 
 
 # By the type of A: shapes of mma and of wmma, and types of C and D.
@@ -95,99 +124,123 @@ SHAPES = {
 
 
 def sizes_of(shape: str) -> tuple[int, int, int]:
-    """M, N and K of a shape such as "m16n8k8"."""
+    """Return M, N and K of a shape such as "m16n8k8"."""
     m, n, k = (int(number) for number in re.findall(r"\d+", shape))
     return m, n, k
 
 
 def blocks_of(shape: str, type_: str, matrix: str) -> tuple[int, int]:
-    """Of a fragment, as for places_of: blocks of 8 rows, or of 8 columns of B, and blocks in the other direction."""
+    """Return the blocks of a fragment in both directions, as places_of takes them.
+
+    Blocks of 8 rows, or of 8 columns of B, and blocks in the other direction.
+    """
     m, n, k = sizes_of(shape)
-    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(
-        1, 32 // BITS[type_]
-    )
+    lines = (n if matrix == "b" else m) // 8
+    if matrix in "cd":
+        return lines, n // 8
+    return lines, k // 4 // max(1, 32 // BITS[type_])
 
 
-def fragment(i: Instruction) -> Places:
-    """Of a wmma.load or a wmma.store. Raises LookupError for one that the emulator doesn't have."""
-    matrix, layout, shape, type_ = i.parts[2], *i.parts[5:7], i.parts[-1]
-    forms = (
-        (kind, sums.split())
-        for kind, (_, shapes, sums) in SHAPES.items()
-        if shape in shapes.split()
-    )
-    if not any(type_ in sums if matrix in "cd" else type_ == kind for kind, sums in forms):
+def fragment(instruction: Instruction) -> Places:
+    """Return where the fragment of a wmma.load or a wmma.store lies.
+
+    Raises LookupError for a fragment that the emulator doesn't have.
+    """
+    matrix = instruction.parts[2]
+    layout, shape = instruction.parts[5:7]
+    type_ = instruction.parts[-1]
+    if not any(_has_matrix(kind, shape, matrix, type_) for kind in SHAPES):
         raise LookupError(type_)
     return places_of(matrix, layout, type_, *blocks_of(shape, type_, matrix))
 
 
+def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
+    """Return whether the wmma of a type of A has a matrix of this shape and type."""
+    _, shapes, sums = SHAPES[kind]
+    if shape not in shapes.split():
+        return False
+    return type_ in sums.split() if matrix in "cd" else type_ == kind
+
+
 def registers(
-    decoder: Any, i: Instruction, operands: Any, type_: str, result: bool = False
+    decoder: Any, instruction: Instruction, operands: Any, type_: str, result: bool = False
 ) -> list[int]:
-    """The places of a fragment's registers. result: they are written."""
+    """Return the places of a fragment's registers.
+
+    result: whether the registers are written
+    """
     bits = "b64" if type_ == "f64" else "b32"
-    if any(isinstance(x, Reg) != (x is not None) for x in operands) and result:
-        raise i.unsupported()
-    return [NONE if x is None and result else decoder.source(x, bits) for x in operands]
+    places = []
+    for operand in operands:
+        if result and operand is not None and not isinstance(operand, Reg):
+            raise instruction.unsupported()
+        is_ignored = result and operand is None
+        places.append(NONE if is_ignored else decoder.source(operand, bits))
+    return places
 
 
-def count_of(shape: str, type_: str, matrix: str, old: bool) -> tuple[int, int]:
-    """Registers of a fragment, and how often it holds each: wmma has 8 for A and B of f16 in every shape."""
-    lines, more = blocks_of(shape, type_, matrix)
-    count = lines * more * (2 if matrix in "cd" and BITS[type_] > 16 else 1)
-    return count, 8 // count if old and type_ == "f16" and matrix in "ab" else 1
+def count_of(shape: str, type_: str, matrix: str, is_wmma: bool) -> tuple[int, int]:
+    """Return the registers of a fragment, and how often it holds each register.
+
+    wmma has 8 for A and B of f16 in every shape.
+    """
+    lines, across = blocks_of(shape, type_, matrix)
+    count = lines * across
+    if matrix in "cd" and BITS[type_] > 16:
+        count *= 2
+    return count, 8 // count if is_wmma and type_ == "f16" and matrix in "ab" else 1
 
 
 def form(
-    types: Any, sizes: Any, step: int, how: str, signs: Any, trans: Any, lists: Any
+    types: Any, sizes: Any, step: int, flag: str, signs: Any, trans: Any, lists: Any
 ) -> list[int]:
-    """A Form of core/multiply.h. lists: the registers of D, A, B and C."""
-    numbers = (
-        [TYPES.index(type_) for type_ in types]
-        + [*sizes, step, HOW[how]]
-        + [int(sign < 0) for sign in signs]
-    )
-    return [
-        *numbers,
-        *map(int, trans),
-        *map(len, lists),
-        *(register for group in lists for register in group),
-    ]
+    """Return a Form of core/multiply.h.
+
+    flag: a key of FLAGS
+    lists: the registers of D, A, B and C
+    """
+    numbers = [TYPES.index(type_) for type_ in types]
+    numbers += [*sizes, step, FLAGS[flag]]
+    numbers += [int(sign < 0) for sign in signs]
+    return [*numbers, *map(int, trans), *map(len, lists), *chain.from_iterable(lists)]
 
 
-def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
-    """mma.sync and wmma.mma; wmma of f16 names the types of C and D only."""
-    old = i.parts[0] == "wmma"
-    how = {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
-    shape, *types = [
-        part
-        for part in i.parts
-        if part not in {"wmma", "mma", "sync", "aligned", "row", "col", *how}
-    ]
-    types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
+def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
+    """Decode mma.sync and wmma.mma. wmma of f16 names the types of C and D only."""
+    is_wmma = instruction.parts[0] == "wmma"
+    modifiers = {*instruction.parts} & {"satfinite", "rn", "and", "xor", "popc"}
+    ignored = {"wmma", "mma", "sync", "aligned", "row", "col", *modifiers}
+    shape, *types = [part for part in instruction.parts if part not in ignored]
+    if is_wmma and len(types) == 2:
+        types = [types[0], "f16", "f16", types[1]]
     d, a, b, c = types
-    if shape not in SHAPES[a][old].split() or c not in SHAPES[a][2].split() or d != c:
-        raise i.unsupported()
-    groups = [items(operand) for operand in i.operands]
+    shapes = SHAPES[a][1 if is_wmma else 0].split()
+    if shape not in shapes or c not in SHAPES[a][2].split() or d != c:
+        raise instruction.unsupported()
+    groups = [items(operand) for operand in instruction.operands]
     counts = [
-        count_of(shape, type_, matrix, old)[0] for type_, matrix in zip(types, "dabc", strict=True)
+        count_of(shape, type_, matrix, is_wmma)[0]
+        for type_, matrix in zip(types, "dabc", strict=True)
     ]
     lists = [
-        registers(decoder, i, group[:count], type_, result=k == 0)
-        for k, (group, count, type_) in enumerate(zip(groups, counts, types, strict=True))
+        registers(decoder, instruction, group[:count], type_, result=number == 0)
+        for number, (group, count, type_) in enumerate(zip(groups, counts, types, strict=True))
     ]
     if len(groups[0]) != counts[0] or [*map(len, lists)] != counts:
-        raise i.unsupported()
+        raise instruction.unsupported()
     sizes = sizes_of(shape)
     # In the machine code of sm_90, wmma with TF32 is two instructions.
-    step = 4 if old and a == "tf32" else sizes[2]
-    word = "".join(how - {"popc", "rn"})
-    given = form((a, b, c), sizes, step, word, (1, 1), (False, False), lists)
-    return {"op": MULTIPLY, "target": decoder.listed(given)}
+    step = 4 if is_wmma and a == "tf32" else sizes[2]
+    flag = "".join(modifiers - {"popc", "rn"})
+    numbers = form((a, b, c), sizes, step, flag, (1, 1), (False, False), lists)
+    return {"op": MULTIPLY, "target": decoder.listed(numbers)}
 
 
 def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
-    """A Fragment of core/tensor.h. places: of its registers."""
+    """Return a Fragment of core/tensor.h.
+
+    places: of its registers
+    """
     head = [
         wide,
         form.trans,
@@ -199,82 +252,115 @@ def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -
         bits,
         copies,
     ]
-    pairs = [number for place in form.places for number in place]
+    pairs = chain.from_iterable(form.places)
     return [*map(int, head), len(form.places), len(places), *pairs, *places]
 
 
-def turn(decoder: Any, i: Instruction) -> dict[str, int]:
-    """movmatrix."""
-    target, source = i.operands
-    given = [
-        *registers(decoder, i, (target,), "b16", result=True),
-        *registers(decoder, i, (source,), "b16"),
+def turn(decoder: Any, instruction: Instruction) -> dict[str, int]:
+    """Decode movmatrix."""
+    target, source = instruction.operands
+    places = [
+        *registers(decoder, instruction, (target,), "b16", result=True),
+        *registers(decoder, instruction, (source,), "b16"),
     ]
-    listed = decoder.listed(record(Places((), (0, 0, 0, 0), 4, 4, False, 0, 1), 0, 32, 1, given))
-    return {"op": TURN, "target": listed}
+    fragment = Places((), (0, 0, 0, 0), size=4, count=4, trans=False, matrices=0, align=1)
+    numbers = record(fragment, wide=0, bits=32, copies=1, places=places)
+    return {"op": TURN, "target": decoder.listed(numbers)}
 
 
-def matrices(decoder: Any, i: Instruction) -> dict[str, int]:
-    """ldmatrix and stmatrix of 8 x 8 matrices of 16-bit elements; wmma.load and wmma.store."""
-    old = i.parts[0] == "wmma"
-    further = {*i.parts[3:]} - SHARED
-    loads = i.parts[0] == "ldmatrix" or i.parts[1] == "load"
+def matrices(decoder: Any, instruction: Instruction) -> dict[str, int]:
+    """Decode ldmatrix, stmatrix, wmma.load and wmma.store.
+
+    The matrices of ldmatrix and stmatrix have 8 x 8 elements of 16 bits.
+    """
+    parts = instruction.parts
+    is_wmma = parts[0] == "wmma"
+    is_load = parts[0] == "ldmatrix" or parts[1] == "load"
+    values, address, *strides = instruction.operands
+    if not is_load:
+        values, address = address, values
     stride = NONE
-    held, address, *rest = i.operands if loads else (i.operands[1], i.operands[0], *i.operands[2:])
-    if old:
-        (what, matrix) = i.parts[1:3]
-        (layout, shape) = i.parts[5:7]
-        type_ = i.parts[-1]
-        where = fragment(i)
-        (count, copies) = count_of(shape, type_, matrix, True)
-        further = {*i.parts[7:-1]} - SHARED - {"global"}
-        known = (
-            i.parts[3:5] == ("sync", "aligned")
-            and layout in ("row", "col")
-            and what in ("load", "store")
-        )
-        stride = decoder.source(rest[0], "u32")
+    if is_wmma:
+        _require_wmma(instruction)
+        matrix = parts[2]
+        shape = parts[6]
+        type_ = parts[-1]
+        places = fragment(instruction)
+        count, copies = count_of(shape, type_, matrix, is_wmma=True)
+        stride = decoder.source(strides[0], "u32")
     else:
+        _require_matrices(instruction)
         type_ = "b16"
         copies = 1
-        where = Places((), (0, 0, 0, 0), 4, 4, "trans" in further, 0, 1)
-        count = sum({"x1": 1, "x2": 2, "x4": 4}.get(word, 0) for word in further)
-        known = i.parts[1:3] == ("sync", "aligned") and "b16" in further
-        further -= {"m8n8", "x1", "x2", "x4", "trans", "b16"}
-    if further or not known or len(items(held)) != count * copies:
-        raise i.unsupported()
-    places = registers(decoder, i, items(held), type_, result=loads)
-    start, wide, _ = decoder.address(i, address)
-    site = decoder.program.sites[i.pc]
-    number = decoder.numbers[i.pc]
-    filled = decoder.fill(number, site, ("ld", "st").index(site.op), 8 if type_ == "f64" else 4)
-    filled["offset"] = site.offset
-    given = decoder.listed(record(where, wide, BITS.get(type_, 16), copies, places))
-    out = {"op": MOVE_FRAGMENT if old else MOVE_MATRICES, "a": start, "b": stride}
-    return {**out, "site": number, "target": given}
+        trans = "trans" in parts[3:]
+        places = Places((), (0, 0, 0, 0), size=4, count=4, trans=trans, matrices=0, align=1)
+        count = sum({"x1": 1, "x2": 2, "x4": 4}.get(part, 0) for part in {*parts[3:]})
+    if len(items(values)) != count * copies:
+        raise instruction.unsupported()
+    of_registers = registers(decoder, instruction, items(values), type_, result=is_load)
+    start, wide, _ = decoder.address(instruction, address)
+    site = decoder.program.sites[instruction.pc]
+    number = decoder.numbers[instruction.pc]
+    width = 8 if type_ == "f64" else 4
+    site_record = decoder.fill(number, site, ("ld", "st").index(site.op), width)
+    site_record["offset"] = site.offset
+    numbers = record(places, wide, BITS.get(type_, 16), copies, of_registers)
+    return {
+        "op": MOVE_FRAGMENT if is_wmma else MOVE_MATRICES,
+        "a": start,
+        "b": stride,
+        "site": number,
+        "target": decoder.listed(numbers),
+    }
 
 
-def warp_group(decoder: Any, i: Instruction) -> dict[str, int]:
-    """wgmma.mma_async. What ptxas refuses is not checked."""
-    shape, sum_type, *types = i.parts[4:]
-    target, a, b, scaled, *numbers = i.operands
-    _, n, k = sizes_of(shape)
-    known = (
-        {*types[:2]} <= {"s8", "u8"}
-        if sum_type == "s32"
-        else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+def _require_wmma(instruction: Instruction) -> None:
+    """Raise UnsupportedInstruction for a wmma.load or wmma.store with an unknown part."""
+    parts = instruction.parts
+    unknown = {*parts[7:-1]} - SHARED - {"global"}
+    is_known = (
+        parts[1] in ("load", "store")
+        and parts[3:5] == ("sync", "aligned")
+        and parts[5] in ("row", "col")
     )
-    if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
-        raise i.unsupported()
+    if unknown or not is_known:
+        raise instruction.unsupported()
+
+
+def _require_matrices(instruction: Instruction) -> None:
+    """Raise UnsupportedInstruction for an ldmatrix or stmatrix with an unknown part."""
+    parts = instruction.parts
+    unknown = {*parts[3:]} - SHARED - {"m8n8", "x1", "x2", "x4", "trans", "b16"}
+    if unknown or parts[1:3] != ("sync", "aligned") or "b16" not in parts[3:]:
+        raise instruction.unsupported()
+
+
+def warp_group(decoder: Any, instruction: Instruction) -> dict[str, int]:
+    """Decode wgmma.mma_async. What ptxas refuses isn't checked."""
+    shape, sum_type, *types = instruction.parts[4:]
+    target, a, b, scaled, *numbers = instruction.operands
+    _, n, k = sizes_of(shape)
+    registers_of_target = n // (4 if sum_type == "f16" else 2)
+    if not _is_known_group(types, sum_type) or len(items(target)) != registers_of_target:
+        raise instruction.unsupported()
     # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
-    values = [int(x.value) for x in numbers if isinstance(x, Imm)]
+    values = [int(number.value) for number in numbers if isinstance(number, Imm)]
     signs = values[:2] or [1, 1]
     trans = [0, 0, *values[2:]][-2:]
-    first = registers(decoder, i, items(a), types[0]) if isinstance(a, Vec) else []
-    lists = [registers(decoder, i, items(target), sum_type), first, [], []]
-    given = form((*types[:2], sum_type), (16, n, k), k, "".join(types[2:]), signs, trans, lists)
+    of_a = registers(decoder, instruction, items(a), types[0]) if isinstance(a, Vec) else []
+    lists = [registers(decoder, instruction, items(target), sum_type), of_a, [], []]
+    flag = "".join(types[2:])
+    listed = form((*types[:2], sum_type), (16, n, k), k, flag, signs, trans, lists)
     places = {"b": decoder.source(b, "b64"), "c": decoder.source(scaled, "pred")}
-    places |= {} if first else {"a": decoder.source(a, "b64")}
-    number = decoder.numbers[i.pc]
+    if not of_a:
+        places["a"] = decoder.source(a, "b64")
+    number = decoder.numbers[instruction.pc]
     decoder.sites[number]["space"] = 1
-    return {"op": MMA_ASYNC, **places, "site": number, "target": decoder.listed(given)}
+    return {"op": MMA_ASYNC, **places, "site": number, "target": decoder.listed(listed)}
+
+
+def _is_known_group(types: list[str], sum_type: str) -> bool:
+    """Return whether the emulator has a wgmma of these types of A and B, and of sums."""
+    if sum_type == "s32":
+        return {*types[:2]} <= {"s8", "u8"}
+    return types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)

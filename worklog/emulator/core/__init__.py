@@ -44,7 +44,7 @@ def _header() -> str:
 
 @cache
 def enum(name: str) -> dict[str, int]:
-    """By name, the number of each value of an enumeration."""
+    """Return the number of each value of an enumeration, by name."""
     listed = re.search(rf"enum {name} \{{(.*?)\}}", _header(), re.DOTALL)
     assert listed is not None, name
     out: dict[str, int] = {}
@@ -55,7 +55,7 @@ def enum(name: str) -> dict[str, int]:
 
 @cache
 def record(name: str) -> np.dtype[Any]:
-    """The dtype of a struct. A pointer is a number of 64 bits."""
+    """Return the dtype of a struct. A pointer is a number of 64 bits."""
     body = re.search(rf"typedef struct \{{([^}}]*)\}} {name};", _header())
     assert body is not None, name
     fields: list[Any] = []

@@ -50,18 +50,21 @@ WINDOWS = "the emulator's core is not built for Windows: use WSL, where `pip ins
 
 
 def machine() -> str:
-    """As a platform tag names it, one name for each kind."""
+    """Return this machine's kind as a platform tag has it, one name for each kind."""
     name = platform.machine().lower()
     return MACHINES.get(name, name)
 
 
 def variants(machine: str) -> list[tuple[str, ...]]:
-    """The flags of each build for a kind of machine, the fastest first. The last one runs on any."""
+    """Return the flags of each build for a kind of machine, the fastest first.
+
+    The last build runs on any machine of the kind.
+    """
     return [FAST, ()] if machine == "x86_64" else [()]
 
 
 def fitting() -> list[tuple[str, ...]]:
-    """Those that run on this machine."""
+    """Return the variants that run on this machine."""
     cpu = Path("/proc/cpuinfo")
     fast = cpu.exists() and {"avx2", "fma"} <= {*cpu.read_text().split()}
     return [flags for flags in variants(machine()) if fast or flags != FAST]
@@ -143,35 +146,35 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         system = "darwin" if tag[1] == "macosx" else "linux"
         target = f"{kind}-{TARGETS[tag[1]].format(f'{tag[2]}.{tag[3]}')}"
     elif "ziglang" in command:  # a named target is compiled for any CPU of its kind
-        target = f"{kind}-{'macos.11.0' if system == 'darwin' else 'linux-musl' if _musl() else 'linux-gnu.2.28'}"
+        target = f"{kind}-{_own_system(system)}"
     start = stem(flags, system, kind)
     for path in builds(folder, start):
         if is_whole(path):
             return path
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
-    with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as temporary:
         table = runpy.run_path(str(TABLE))
         for part in ("code", "reductions"):
-            (Path(made) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
-        given: tuple[str, ...] = (
+            (Path(temporary) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
+        options: tuple[str, ...] = (
             ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
         )
         if system == "darwin" and not target:
-            given = ("-mmacosx-version-min=11.0",)
-        out = Path(made) / f"{start}.so"
+            options = ("-mmacosx-version-min=11.0",)
+        out = Path(temporary) / f"{start}.so"
         source = str(HERE / "core.c")
-        includes = f"-I{made}"
-        words = (*command, *given, *FLAGS, *flags, includes, "-o", str(out), source, "-lm")
+        includes = f"-I{temporary}"
+        arguments = (*command, *options, *FLAGS, *flags, includes, "-o", str(out), source, "-lm")
         caches = {}
         if target:
-            caches = {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")}
+            caches = {f"ZIG_{scope}_CACHE_DIR": f"{temporary}/zig" for scope in ("LOCAL", "GLOBAL")}
         if sys.stderr.isatty():
             print("compiling the emulator's core, once on this machine …", file=sys.stderr)
-        _run(words, os.environ | caches)
+        _run(arguments, os.environ | caches)
         if not out.is_file():
             raise RuntimeError(
-                f"the emulator's core wasn't compiled: {shlex.join(words)} succeeded, but wrote no file: "
+                f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but wrote no file: "
                 "set CC to another C compiler"
             )
         path = folder / f"{start}-{_checksum(out)}.so"
@@ -179,12 +182,19 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     return path
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str]) -> None:
+def _own_system(system: str) -> str:
+    """Return Zig's target for this machine's system."""
+    if system == "darwin":
+        return "macos.11.0"
+    return "linux-musl" if _musl() else "linux-gnu.2.28"
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run the compiler. Raises RuntimeError if it can't start, fails, or doesn't end."""
-    failed = f"the emulator's core does not compile: {shlex.join(words)}"
+    failed = f"the emulator's core does not compile: {shlex.join(command)}"
     try:
         process = subprocess.Popen(
-            words,
+            command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -197,7 +207,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> None:
         raise RuntimeError(f"{failed}\n{error.strerror}: set CC to another C compiler") from error
     with process:
         try:
-            _, said = process.communicate(timeout=COMPILE_S)
+            _, stderr = process.communicate(timeout=COMPILE_S)
         except BaseException as error:  # also Ctrl-C
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
@@ -206,11 +216,11 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> None:
                 f"{failed}\nit hasn't ended after {COMPILE_S} s: set CC to another C compiler"
             ) from error
     if process.returncode:
-        raise RuntimeError(f"{failed}\nexit code {process.returncode}\n{said}".rstrip())
+        raise RuntimeError(f"{failed}\nexit code {process.returncode}\n{stderr}".rstrip())
 
 
 def platform_tag() -> str:
-    """Of a wheel that is compiled here, with this machine's compiler."""
+    """Return the platform tag of a wheel that this machine's compiler makes."""
     if sys.platform == "darwin":
         return f"macosx_11_0_{platform.machine()}"
     return re.sub(r"\W", "_", sysconfig.get_platform())
@@ -240,17 +250,17 @@ def load(cache: Path, advice: str) -> ctypes.CDLL:
     if not compiler():
         raise OSError(MISSING.format(cache, advice))
     try:
-        made = compile_core(cache, fitting()[0])
+        path = compile_core(cache, fitting()[0])
     except OSError as error:
         raise OSError(
             f"cannot write the emulator's core to {cache}: {error.strerror}: "
             "set WORKLOG_CACHE to a folder that you can write to"
         ) from error
     try:
-        return _opened(made)
+        return _opened(path)
     except OSError as error:
         with suppress(OSError):
-            made.unlink()
+            path.unlink()
         raise OSError(
             f"the emulator's core cannot be loaded after it was compiled with {shlex.join(compiler())}: {error}: "
             "set CC to another C compiler, or WORKLOG_CACHE to another folder"

@@ -1,24 +1,27 @@
-"""Decodes a kernel for the core: records of its instructions and access sites, and the register file that a warp starts
-with. What the core does not have is refused where it would run.
+"""Decodes a kernel for the core: records of its instructions and access sites, and a warp's initial register file.
+
+An instruction that the core doesn't have is refused when it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from worklog.emulator import tensor
 from worklog.emulator.core import compose, enum, record
 from worklog.emulator.core.compose import SLOT, RegisterFile
-from worklog.emulator.flow import branch_target
+from worklog.emulator.flow import Block, branch_target
 from worklog.emulator.isa import record_of
 from worklog.emulator.ops import OPS
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     UNEXPECTED,
+    Array,
     Imm,
     Instruction,
     Mem,
@@ -33,13 +36,14 @@ from worklog.emulator.ptx import (
 
 NONE = -1
 SCRATCH = 6
+MOST_OPERANDS = 19  # of an asynchronous instruction, in the lists
 KIND = enum("kind")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 MEMORIES = ("global", "shared", "local")  # that a generic address may be in
 # Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that orders others.
 WIDE = 1
 GENERIC = 2
-HOW = {
+FLAGS = {
     "arrive_drop": 1, "relaxed": 2, "noComplete": 4, "parity": 8, "noinc": 16, "complete_tx": 32, "mbarrier_init": 64,
 }  # fmt: skip
 ORDER = {"release": 1, "acq_rel": 3, "acquire": 2, "cta": 4, "cg": 8, "cv": 8}
@@ -47,22 +51,30 @@ LOCAL = "the emulator doesn't support atomics on local memory"
 
 
 def number_of(operation: str) -> int:
-    """The number of an operation in a form of isa.Row."""
+    """Return the number of an operation in a form of isa.Row."""
     kind, _, name = operation.partition("/")
     name, _, opcode = name.partition("+")
     if kind in ("ALU", "ACCESS") and name:
         name, opcode = "", name
-    start = int(name or 0) if name.isdigit() or not name else enum(kind.lower())[name]
+    start = 0
+    if name.isdigit():
+        start = int(name)
+    elif name:
+        start = enum(kind.lower())[name]
     return start + (OPS[opcode].number if opcode else 0)
 
 
 class Decoder(RegisterFile):
-    """A program for the core. records: of its instructions. sites: of `owners`. image: see RegisterFile. lists:
-    what instructions have beyond their records. scratch: the place of registers of no instruction. refused: by pc, what
-    is said where an instruction runs.
+    """A program for the core.
 
-    numbers: by pc, that of an access's site, behind which the other side of a copy is, or those of a generic access by
-    memory.
+    records: of its instructions
+    sites: the records of `owners`
+    image: the register file that a warp starts with
+    lists: what instructions have beyond their records
+    scratch: the place of registers of no instruction
+    refused: by pc, the message if an instruction runs
+    numbers: by pc, the number of an access's site. The next site is the other side of a copy; for a generic access, the
+        next three are those of its memories.
     """
 
     def __init__(self, program: Program) -> None:
@@ -72,197 +84,231 @@ class Decoder(RegisterFile):
         self.owners = list[Site]()
         for site in program.sites.values():
             self.numbers[site.pc] = len(self.owners)
-            self.owners += [site, *([site.source] if site.source else [])]
-            self.owners += [site.at(space) for space in MEMORIES if site.space == "generic"]
+            self.owners.append(site)
+            if site.source:
+                self.owners.append(site.source)
+            if site.space == "generic":
+                self.owners += [site.at(space) for space in MEMORIES]
         self.sites = np.zeros(len(self.owners), record("Site"))
         self.lists: list[int] = []
         self.steps: list[dict[str, int]] = []  # of instructions that are several
         self.refused: dict[int, str] = {}
-        # The block of code that set the carry, and its place.
-        self.carried = (-1, self.room(SLOT)) if any("cc" in i.parts for i in self.code) else None
-        blocks = self.program.flow.blocks
-        rows = [self.row(i) for i in self.code]
-        meetings: dict[str, int] = {}
-        for block in blocks:
-            rows[block.start]["block"] = block.index
-            for pc in range(block.start, block.stop):
-                if (i := self.code[pc]).row.meeting and pc not in self.refused:
-                    rows[pc]["meets"] = (
-                        -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
-                    )
-        rows.append({"kind": KIND["EXIT"]})  # for code that has no end
-        default = dict.fromkeys(record("Instruction").fields or (), NONE) | dict.fromkeys(
-            ("op", "negated", "copies", "meets"), 0
-        )
-        self.records = np.array(
-            [tuple({**default, **row}.values()) for row in [*rows, *self.steps]],
-            record("Instruction"),
-        )
-        for number in (
-            self.numbers[site.pc] for site in program.sites.values() if site.space == "generic"
-        ):
-            self.sites[number + 1 : number + 4] = self.sites[number]
-            self.sites[number + 1 : number + 4]["space"] = range(len(MEMORIES))
-            self.sites[number]["array_start"] = number + 1
+        # The pc of the first instruction of the block that set the carry, and the carry's place.
+        self.carry_set: tuple[int, int] | None = None
+        if any("cc" in instruction.parts for instruction in self.code):
+            self.carry_set = (-1, self.room(SLOT))
+        self.records = self._records()
+        for site in program.sites.values():
+            if site.space == "generic":
+                number = self.numbers[site.pc]
+                by_memory = slice(number + 1, number + 1 + len(MEMORIES))
+                self.sites[by_memory] = self.sites[number]
+                self.sites[by_memory]["space"] = range(len(MEMORIES))
+                self.sites[number]["array_start"] = number + 1
         self.scratch = self.room(SCRATCH * SLOT)
         self.image = self.started()
 
+    def _records(self) -> Array:
+        """Return the records of all instructions, of the code's end, and of the steps."""
+        rows = [self.row(instruction) for instruction in self.code]
+        meetings: dict[str, int] = {}
+        for block in self.program.flow.blocks:
+            rows[block.start]["block"] = block.index
+            for pc in range(block.start, block.stop):
+                instruction = self.code[pc]
+                if not instruction.row.meeting or pc in self.refused:
+                    continue
+                if "aligned" in instruction.parts:
+                    rows[pc]["meets"] = -1
+                else:
+                    rows[pc]["meets"] = meetings.setdefault(instruction.op, len(meetings) + 1)
+        rows.append({"kind": KIND["EXIT"]})  # for code that has no end
+        default = dict.fromkeys(record("Instruction").fields or (), NONE)
+        default |= dict.fromkeys(("op", "negated", "copies", "meets"), 0)
+        values = [tuple({**default, **row}.values()) for row in [*rows, *self.steps]]
+        return np.array(values, record("Instruction"))
+
     # Operands.
 
-    def carry(self, i: Instruction, sets: bool = False) -> int:
-        """The place of the carry. Raises UnsupportedInstruction where no instruction before has set it."""
-        start = max(block.start for block in self.program.flow.blocks if block.start <= i.pc)
-        if sets and self.carried:
-            self.carried = start, self.carried[1]
-        if self.carried is None or self.carried[0] != start:
-            raise i.unsupported()
-        return self.carried[1]
+    def carry(self, instruction: Instruction, sets: bool = False) -> int:
+        """Return the place of the carry.
+
+        sets: whether the instruction sets it
+        Raises UnsupportedInstruction if no instruction before has set it.
+        """
+        start = self._block_of(instruction).start
+        if sets and self.carry_set:
+            self.carry_set = start, self.carry_set[1]
+        if self.carry_set is None or self.carry_set[0] != start:
+            raise instruction.unsupported()
+        return self.carry_set[1]
+
+    def _block_of(self, instruction: Instruction) -> Block:
+        for block in self.program.flow.blocks:
+            if block.start <= instruction.pc < block.stop:
+                return block
+        raise LookupError(instruction.pc)
 
     def series(self, steps: Sequence[dict[str, int]]) -> int:
-        """Where these steps are, after the program's instructions and its end."""
+        """Add steps, and return their place.
+
+        It is after the program's instructions and its end.
+        """
         self.steps += steps
         return len(self.code) + 1 + len(self.steps) - len(steps)
 
-    def target(self, i: Instruction, operand: Operand | None, type_: str) -> int:
-        """The place of a result."""
+    def target(self, instruction: Instruction, operand: Operand | None, type_: str) -> int:
+        """Return the place of a result."""
         if operand is None or operand == Sym("_"):
             return NONE
         if not isinstance(operand, Reg) or size_of(operand.type) != size_of(type_):
-            raise i.unsupported()
+            raise instruction.unsupported()
         return self.registers[operand.name]
 
-    def address(self, i: Instruction, operand: Operand | None) -> tuple[int, int, int]:
-        """The place of an address without its offset, WIDE if it has 64 bits, and the offset."""
+    def address(self, instruction: Instruction, operand: Operand | None) -> tuple[int, int, int]:
+        """Return the place of an address, its bits and its offset.
+
+        The place is without the offset. The bits are WIDE if it has 64 bits.
+        """
         if not isinstance(operand, Mem):
-            raise i.unsupported("an address was expected")
-        if not isinstance(operand.base, Reg):
-            return self.source(operand.base or Imm(0, 0, "int"), "b64"), WIDE, operand.offset
-        type_ = operand.base.type
-        size = size_of(operand.base.type)
-        if type_ in ("f32", "f64") or size not in (4, 8):
-            raise i.unsupported(f"{operand.base.name} is .{type_}: no address")
-        return self.registers[operand.base.name], WIDE * (size == 8), operand.offset
+            raise instruction.unsupported("an address was expected")
+        base = operand.base
+        if not isinstance(base, Reg):
+            return self.source(base or Imm(0, 0, "int"), "b64"), WIDE, operand.offset
+        size = size_of(base.type)
+        if base.type in ("f32", "f64") or size not in (4, 8):
+            raise instruction.unsupported(f"{base.name} is .{base.type}: no address")
+        return self.registers[base.name], WIDE if size == 8 else 0, operand.offset
 
     # Instructions.
 
-    def row(self, i: Instruction) -> dict[str, int]:
-        """The record of an instruction, or one that says that it isn't supported."""
+    def row(self, instruction: Instruction) -> dict[str, int]:
+        """Return the record of an instruction; one that says so if it isn't supported."""
         try:
-            try:
-                row = self.instruction(i)
-                return (
-                    {**row, "guard": self.registers[i.guard[0].name], "negated": i.guard[1]}
-                    if i.guard
-                    else row
-                )
-            except UNEXPECTED as error:
-                raise i.unsupported() from error
+            return self._guarded(instruction)
         except UnsupportedInstruction as error:
-            self.refused[i.pc] = str(error)
+            self.refused[instruction.pc] = str(error)
             return {"kind": KIND["REFUSED"]}
 
-    def instruction(self, i: Instruction) -> dict[str, int]:
-        """The record of an instruction by its row in the table."""
-        if form := record_of(i.op):
+    def _guarded(self, instruction: Instruction) -> dict[str, int]:
+        """Return the record of an instruction with its guard. Raises UnsupportedInstruction."""
+        try:
+            row = self.instruction(instruction)
+            if not instruction.guard:
+                return row
+            predicate, is_negated = instruction.guard
+            return {**row, "guard": self.registers[predicate.name], "negated": is_negated}
+        except UNEXPECTED as error:
+            raise instruction.unsupported() from error
+
+    def instruction(self, instruction: Instruction) -> dict[str, int]:
+        """Return the record of an instruction by its row in the table."""
+        form = record_of(instruction.op)
+        if form:
             kind = form.partition("/")[0]
             handler = HANDLERS.get(form, HANDLERS.get(kind))
-            return {"kind": KIND[kind], **handler(self, i)} if handler else self.record(i, form)
-        if row := compose.row(self, i):
+            if handler:
+                return {"kind": KIND[kind], **handler(self, instruction)}
+            return self.record(instruction, form)
+        row = compose.row(self, instruction)
+        if row:
             return row
-        if "none" in i.row.effects:
+        if "none" in instruction.row.effects:
             return {"kind": KIND["ALU"], "op": 0}
-        raise i.unsupported()
+        raise instruction.unsupported()
 
-    def record(self, i: Instruction, form: str) -> dict[str, int]:
-        """The record that a form of isa.Row says."""
+    def record(self, instruction: Instruction, form: str) -> dict[str, int]:
+        """Return the record that a form of isa.Row describes."""
         operation, *fields = form.split()
-        operands = [*i.operands]
-        places = dict[str, tuple[int, int, int]]()
-        coordinates = list[int]()
-        out = {"kind": KIND[operation.partition("/")[0]], "op": number_of(operation)}
-        if "L2::cache_hint" in i.parts:
+        operands = [*instruction.operands]
+        if "L2::cache_hint" in instruction.parts:
             operands.pop()
+        parsed = _Operands(
+            {"kind": KIND[operation.partition("/")[0]], "op": number_of(operation)}, {}, []
+        )
         for number, field in enumerate(fields):
-            name, _, type_ = field.rstrip("?").partition(":")
-            needed = sum(
-                "=" not in later and later[-1] not in "?." for later in fields[number + 1 :]
-            )
             if field == "...":
                 operands.clear()
             elif "=" in field:
-                value, type_ = field.partition("=")[2], type_.partition("=")[0]
-                out[name] = self.source(
-                    Special(value) if value[0] == "%" else Imm(int(value), 0, "int"), type_
-                )
-            elif field[-1] != "?" or (len(operands) > needed and not isinstance(operands[0], Mem)):
-                operand = operands.pop(0)
-                if name in ("near", "far", "barrier"):
-                    place, wide, offset = self.address(i, operand)
-                    generic = name == "near" and not any(
-                        part.startswith("shared") for part in i.parts
-                    )
-                    places[name] = place, wide | GENERIC * generic, offset
-                elif name == "coordinates":
-                    coordinates = [self.source(x, type_) for x in items(operand)]
-                elif name == "d":
-                    first, second = (*items(operand), None)[:2]
-                    out |= {
-                        "d": self.target(i, first, type_),
-                        "target": self.target(i, second, "pred"),
-                    }
-                elif name[-1] == "#" and isinstance(operand, Imm):
-                    out[name[:-1]] = int(operand.value)
-                elif name != "_":
-                    out[name] = self.source(operand, type_)
+                name, value, type_ = _default(field)
+                parsed.fields[name] = self.source(value, type_)
+            elif field[-1] != "?" or _is_given(operands, fields[number + 1 :]):
+                self._operand(instruction, field.rstrip("?"), operands.pop(0), parsed)
         if operands:
-            raise i.unsupported()
-        return (
-            self.asynchronous(i, out, places, coordinates) if out["kind"] == KIND["ASYNC"] else out
-        )
+            raise instruction.unsupported()
+        if parsed.fields["kind"] == KIND["ASYNC"]:
+            return self.asynchronous(instruction, parsed)
+        return parsed.fields
 
-    def asynchronous(
-        self,
-        i: Instruction,
-        out: dict[str, int],
-        places: dict[str, tuple[int, int, int]],
-        coordinates: list[int],
-    ) -> dict[str, int]:
-        """A record with what async.h's Given has in the lists."""
-        if (
-            out["op"] == enum("async")["ARRIVE_AT"]
-            and "d" not in out
-            and "shared::cluster" not in i.parts
-        ):
-            raise i.unsupported()  # PTX ISA: only an mbarrier of another block gives no state
-        if "tensor" in i.parts and f"{len(coordinates)}d" not in i.parts:
-            raise i.unsupported()
+    def _operand(
+        self, instruction: Instruction, field: str, operand: Operand, parsed: _Operands
+    ) -> None:
+        """Add an operand to what is parsed.
+
+        field: of a form in isa.Row
+        """
+        name, _, type_ = field.partition(":")
+        if name in ("near", "far", "barrier"):
+            place, wide, offset = self.address(instruction, operand)
+            if name == "near" and not any(part.startswith("shared") for part in instruction.parts):
+                wide |= GENERIC
+            parsed.places[name] = place, wide, offset
+        elif name == "coordinates":
+            parsed.coordinates.extend(self.source(item, type_) for item in items(operand))
+        elif name == "d":
+            first, second = (*items(operand), None)[:2]
+            parsed.fields["d"] = self.target(instruction, first, type_)
+            parsed.fields["target"] = self.target(instruction, second, "pred")
+        elif name[-1] == "#" and isinstance(operand, Imm):
+            parsed.fields[name[:-1]] = int(operand.value)
+        elif name != "_":
+            parsed.fields[name] = self.source(operand, type_)
+
+    def asynchronous(self, instruction: Instruction, parsed: _Operands) -> dict[str, int]:
+        """Return a record, and list what async.h's Given has."""
+        parts = instruction.parts
+        fields = parsed.fields
+        coordinates = parsed.coordinates
+        is_arrival = fields["op"] == enum("async")["ARRIVE_AT"]
+        if is_arrival and "d" not in fields and "shared::cluster" not in parts:
+            raise instruction.unsupported()  # PTX ISA: only another block's mbarrier has no state
+        if "tensor" in parts and f"{len(coordinates)}d" not in parts:
+            raise instruction.unsupported()
         nowhere = (NONE, 0, 0)
-        values = [
-            number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)
-        ]
-        number = self.numbers.get(i.pc, NONE)
-        site = self.program.sites.get(i.pc)
-        values += [number + 1, sum(bit for word, bit in HOW.items() if word in i.parts)]
-        values += [
-            out.get("number", NONE),
-            len(coordinates) if "tensor" in i.parts else 0,
-            out.get("size", NONE),
-        ]
-        fields = {"site": number, "target": self.listed([*values, *coordinates, *[NONE] * 5][:19])}
-        fields |= {"a": out.get("a", places.get("near", nowhere)[0]), "b": out.get("value", NONE)}
-        for side in (site, site.source) if site and site.source else ():
-            self.fill(number + (side is not site), side, int(side.op == "cp"), side.size)[
-                "wide"
-            ] = 1
-        return {"kind": KIND["ASYNC"], "op": out["op"], "d": out.get("d", NONE), **fields}
+        values = list[int]()
+        for name in ("near", "far", "barrier"):
+            values += parsed.places.get(name, nowhere)
+        number = self.numbers.get(instruction.pc, NONE)
+        values += [number + 1, sum(bit for part, bit in FLAGS.items() if part in parts)]
+        dimensions = len(coordinates) if "tensor" in parts else 0
+        values += [fields.get("number", NONE), dimensions, fields.get("size", NONE)]
+        values += [*coordinates, *[NONE] * 5]
+        target = self.listed(values[:MOST_OPERANDS])
+        site = self.program.sites.get(instruction.pc)
+        if site and site.source:
+            for offset, side in enumerate((site, site.source)):
+                is_copy = int(side.op == "cp")
+                self.fill(number + offset, side, is_copy, side.size)["wide"] = 1
+        return {
+            "kind": KIND["ASYNC"],
+            "op": fields["op"],
+            "d": fields.get("d", NONE),
+            "site": number,
+            "target": target,
+            "a": fields.get("a", parsed.places.get("near", nowhere)[0]),
+            "b": fields.get("value", NONE),
+        }
 
     def listed(self, values: Sequence[int]) -> int:
-        """Where these are in the lists."""
+        """Add values to the lists, and return their place there."""
         self.lists += values
         return len(self.lists) - len(values)
 
     def fill(self, number: int, site: Site, op: int, width: int) -> Any:
-        """The record of an access site, whose registers have a width."""
+        """Fill the record of an access site, and return it.
+
+        width: bytes of its registers
+        """
         record = self.sites[number]
         record["op"] = op
         record["space"] = SPACES[site.space]
@@ -276,71 +322,115 @@ class Decoder(RegisterFile):
         record["results"] = NONE
         return record
 
-    def branch(self, i: Instruction) -> dict[str, int]:
-        """bra. Its site says whether its loop may wait."""
-        head = branch_target(self.program.kernel, i)
+    def branch(self, instruction: Instruction) -> dict[str, int]:
+        """Decode bra. The site of its record is 1 if its loop may wait."""
+        head = branch_target(self.program.kernel, instruction)
         blocks = self.program.flow.blocks
         polls = any(blocks[block].start == head for block in self.program.flow.polling)
         return {"target": head, "site": int(polls)}
 
-    def call(self, i: Instruction) -> dict[str, int]:
-        """call.function. Listed: the registers that the caller keeps, and where functions begin."""
-        results, target, _ = i.operands
-        block = next(
-            block for block in self.program.flow.blocks if block.start <= i.pc < block.stop
-        )
-        kept = sorted(
-            self.program.flow.live_out[block.index]
-            - {x.name for x in items(results) if isinstance(x, Reg)}
-        )
-        places = [
-            number for name in kept for number in (self.registers[name], size_of(self.types[name]))
-        ]
-        functions = self.program.kernel.functions
-        listed = self.listed([len(kept), *places, len(functions), *functions.values()])
-        if isinstance(target, Sym):
-            if target.name not in functions:
-                raise i.unsupported(f"there is no code of {target.name}")
-            return {"target": listed, "site": functions[target.name]}
-        return {"target": listed, "a": self.source(target, "b64")}
+    def call(self, instruction: Instruction) -> dict[str, int]:
+        """Decode call.function.
 
-    def access(self, i: Instruction) -> dict[str, int]:
-        """ld, st, atom and red."""
-        site = self.program.sites[i.pc]
-        number = self.numbers[i.pc]
-        is_float = i.parts[-1] in ("f32", "f64")
-        operands = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]]
-        atomic = site.op == "atom"
-        if atomic and site.space in ("local", "generic"):
-            self.refused[i.pc] = str(i.unsupported(LOCAL))
-        results = items(operands.pop(0)) if i.parts[0] == "atom" else ()
-        address, *given = operands[::-1] if site.op == "ld" else operands
-        start, wide, _ = self.address(i, address)
-        moved = [x for operand in given for x in items(operand)]
-        widths = {size_of(x.type) for x in moved if isinstance(x, Reg)}
-        width = widths.pop() if widths else site.size if atomic else max(site.size, 4)
-        fits = width == site.size or (width > site.size and not is_float and not atomic)
-        if widths or not fits or len(moved) != (2 if "cas" in i.parts else site.count):
-            raise i.unsupported()
-        type_ = f"{'f' if is_float else 'b'}{8 * width}"
-        values = [NONE if x is None and site.op == "ld" else self.source(x, type_) for x in moved]
+        Its list has the registers that the caller keeps, and where functions begin.
+        """
+        results, target, _ = instruction.operands
+        written = {item.name for item in items(results) if isinstance(item, Reg)}
+        block = self._block_of(instruction)
+        saved = sorted(self.program.flow.live_out[block.index] - written)
+        values = [len(saved)]
+        for name in saved:
+            values += [self.registers[name], size_of(self.types[name])]
+        functions = self.program.kernel.functions
+        listed = self.listed([*values, len(functions), *functions.values()])
+        if not isinstance(target, Sym):
+            return {"target": listed, "a": self.source(target, "b64")}
+        if target.name not in functions:
+            raise instruction.unsupported(f"there is no code of {target.name}")
+        return {"target": listed, "site": functions[target.name]}
+
+    def access(self, instruction: Instruction) -> dict[str, int]:
+        """Decode ld, st, atom and red."""
+        parts = instruction.parts
+        site = self.program.sites[instruction.pc]
+        number = self.numbers[instruction.pc]
+        is_atomic = site.op == "atom"
+        if is_atomic and site.space in ("local", "generic"):
+            self.refused[instruction.pc] = str(instruction.unsupported(LOCAL))
+        operands = [*instruction.operands]
+        if "L2::cache_hint" in parts:
+            operands.pop()
+        results = items(operands.pop(0)) if parts[0] == "atom" else ()
+        address, *values = reversed(operands) if site.op == "ld" else operands
+        start, wide, _ = self.address(instruction, address)
+        moved = [*chain.from_iterable(map(items, values))]
+        width = self._width(instruction, site, moved)
+        type_ = f"{'f' if parts[-1] in ('f32', 'f64') else 'b'}{8 * width}"
+        places = list[int]()
+        for item in moved:
+            is_ignored = item is None and site.op == "ld"
+            places.append(NONE if is_ignored else self.source(item, type_))
         record = self.fill(number, site, ("ld", "st", "atom").index(site.op), width)
-        record["values"][: len(values)] = values
+        record["values"][: len(places)] = places
         record["results"][: len(results)] = [
-            self.registers[x.name] if isinstance(x, Reg) else NONE for x in results
+            self.registers[item.name] if isinstance(item, Reg) else NONE for item in results
         ]
-        record["atomic"] = number_of(record_of(i.op))
+        record["atomic"] = number_of(record_of(instruction.op))
         record["strong"] = site.strong
-        record["is_signed"] = i.parts[-1][0] == "s"
+        record["is_signed"] = parts[-1][0] == "s"
         record["wide"] = wide
         record["offset"] = site.offset
-        for word in i.parts:
-            record["order"] |= ORDER.get(word, 0)
+        for part in parts:
+            record["order"] |= ORDER.get(part, 0)
         record["groups_count"] = len(site.groups)
-        record["read_only"] = "nc" in i.parts
-        for k, group in enumerate(site.groups):
-            record["groups"][k] = (group.leads, group.width, group.offset)
+        record["read_only"] = "nc" in parts
+        for index, group in enumerate(site.groups):
+            record["groups"][index] = (group.leads, group.width, group.offset)
         return {"site": number, "a": start}
+
+    def _width(self, instruction: Instruction, site: Site, values: Sequence[Operand | None]) -> int:
+        """Return the bytes of the registers that an access moves.
+
+        Raises UnsupportedInstruction if they differ, or are too narrow or of the wrong kind.
+        """
+        widths = {size_of(value.type) for value in values if isinstance(value, Reg)}
+        is_atomic = site.op == "atom"
+        count = 2 if "cas" in instruction.parts else site.count
+        if len(widths) > 1 or len(values) != count:
+            raise instruction.unsupported()
+        if not widths:
+            return site.size if is_atomic else max(site.size, 4)
+        width = widths.pop()
+        may_be_wider = not is_atomic and instruction.parts[-1] not in ("f32", "f64")
+        if width != site.size and not (width > site.size and may_be_wider):
+            raise instruction.unsupported()
+        return width
+
+
+class _Operands(NamedTuple):
+    """The operands of an instruction, parsed by a form of isa.Row."""
+
+    fields: dict[str, int]  # of the record
+    places: dict[str, tuple[int, int, int]]  # of addresses, by name: place, bits and offset
+    coordinates: list[int]
+
+
+def _default(field: str) -> tuple[str, Operand, str]:
+    """Return the name of a field of a form that has a value, the value, and its type."""
+    declared, _, value = field.partition("=")
+    name, _, type_ = declared.partition(":")
+    if value[0] == "%":
+        return name, Special(value), type_
+    return name, Imm(int(value), 0, "int"), type_
+
+
+def _is_given(operands: Sequence[Operand], later_fields: Sequence[str]) -> bool:
+    """Return whether an operand that may be missing is there: enough are left for the later fields."""
+    required = 0
+    for field in later_fields:
+        if "=" not in field and field[-1] not in "?.":
+            required += 1
+    return len(operands) > required and not isinstance(operands[0], Mem)
 
 
 HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
@@ -356,5 +446,5 @@ HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
 
 @lru_cache(maxsize=64)
 def decoded(program: Program) -> Decoder:
-    """The program for the core."""
+    """Return the program for the core."""
     return Decoder(program)

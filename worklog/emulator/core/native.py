@@ -1,4 +1,4 @@
-"""Runs a decoded kernel on the core, which is compiled where that has not been done, and puts its events into words."""
+"""Runs a decoded kernel on the core, and describes its events. The core is compiled if that hasn't been done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from worklog.emulator.core import STEP, record, tell
 from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
-from worklog.emulator.core.decode import NONE, decoded
+from worklog.emulator.core.decode import NONE, Decoder, decoded
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
@@ -23,14 +23,17 @@ from worklog.runs import own_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
-MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
-# Python gives the core no function to call: Ctrl-C would raise there, and ctypes drops what is raised.
+MOST_STEPS = 100_000  # of a trace; each has 0.8 kB
+# Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the exception.
 GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 
 
 @cache
 def library() -> Any:
-    """Load the core for this CPU, compiled if that hasn't been done. Raises WorklogError."""
+    """Load the core for this CPU, compiled if that hasn't been done.
+
+    Raises WorklogError.
+    """
     try:
         return load(own_folder("WORKLOG_CACHE", "cache"), install_command())
     except (OSError, RuntimeError, ValueError) as error:
@@ -48,64 +51,152 @@ def run(
     together: int,
     seed: int,
 ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
-    """Run blocks of a decoded program; how often each basic block ran, in warps and threads; the costs of access sites;
-    how many threads reached each instruction, and its choices (see core.h); and the trace, if the batch is traced.
-    Findings go to the batch. specials: the registers that are the same for all threads. reserved: bytes at the end of
-    shared memory that hold zeros when a block starts. together: how many blocks may wait for each other. seed: of the
-    order in which warps and blocks take turns.
+    """Run blocks of a decoded program. Findings go to the batch.
+
+    Return how often each basic block ran, in warps and threads; the costs of access sites; how many threads reached
+    each instruction, and its choices (see core.h); and the trace, if the batch is traced.
+
+    specials: the registers that are the same for all threads
+    shared: bytes of shared memory per block
+    numbers: of the blocks to run
+    budget: instructions that a warp may take
+    reserved: bytes at the end of shared memory that hold zeros when a block starts
+    together: how many blocks may wait for each other
+    seed: of the order in which warps and blocks take turns
     """
     batch = memory.batch
-    form = decoded(program)
-    image = form.image.copy()
-    sites = form.sites.copy()
+    decoder = decoded(program)
     blocks = math.prod(batch.cluster)
     stride = max(1, shared) if blocks == 1 else batch.stride(shared)
-    for name, at in form.launched.items():
-        image[at : at + SLOT].view(np.uint32)[:] = specials[name]
-    grain = min([4, *(site.size for site in form.owners)])
-    buffers = np.zeros(len(memory.buffers), record("Buffer"))
-    cells = []
-    for own, buffer in zip(buffers, memory.buffers, strict=True):
-        own["base"] = buffer.base
-        own["size"] = buffer.size
-        own["writable"] = buffer.writable
-        own["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
+    grain = min([4, *(site.size for site in decoder.owners)])
+    cells = _cells(program, memory, grain)
+    buffers = _buffers(memory, cells)
+    executed = np.zeros((len(program.flow.blocks), 2), np.int64)
+    arrays = {
+        **_arrays(decoder, specials),
+        "buffers": buffers,
+        "numbers": np.asarray(numbers, np.int64),
+        "executed": executed,
+        "half": np.zeros_like(executed),
+    }
+    fields = {
+        "clusters_count": len(numbers) // blocks,
+        "buffers_count": len(buffers),
+        "basic_blocks": len(executed),
+        "grid": batch.grid,
+        "block": batch.block,
+        "cluster": batch.cluster,
+        "blocks": blocks,
+        "own_size": shared,
+        "shared_stride": stride,
+        "shared_size": shared if blocks == 1 else stride * blocks,
+        "local_size": program.local,
+        "reserved": reserved,
+        "budget": budget,
+        "slice": SLICE,
+        "seed": seed,
+        "together": -(-together // blocks),
+        "grain": grain,
+        "most_steps": MOST_STEPS if batch.traced else 0,
+        "most_frames": MOST_FRAMES,
+        "counting": batch.counting,
+        "checking": batch.races,
+        "fences": program.flow.fences,
+        "orders_more": program.flow.orders_more_than_barriers,
+        "waits": bool(program.flow.polling or program.flow.may_wait),
+    }
+    launch = _launch(decoder, arrays, fields)
+    status, events, trace = _run(program, memory, launch, len(numbers))
+    reported = tell.together(events)
+    for event in reported:
+        tell.tell(program, memory, event, shared)
+    _require_finished(decoder, launch, status, len(trace))
+    if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
+        missing = tell.lacking(reported)
+        tell.end(program, batch, launch, status, executed, arrays["half"], missing)
+    lengths = [block.stop - block.start for block in program.flow.blocks]
+    threads = np.repeat(executed[:, 1], lengths)
+    costs = [*zip(decoder.owners, arrays["sites"]["costs"].tolist(), strict=True)]
+    choices = arrays["choices"][: len(threads)]
+    return executed.tolist(), costs, tuple(threads.tolist()), choices, trace
+
+
+def _cells(program: Program, memory: GlobalMemory, grain: int) -> dict[int, Array]:
+    """Return the cells that record who accesses a buffer, by the buffer's base.
+
+    grain: bytes of a cell
+    """
+    cells = {}
+    for buffer in memory.buffers:
         if buffer.base in memory.checked:
             count = -(-buffer.size // grain) + 1
-            what = f"recording who accesses {buffer.name} in {program.kernel.name}"
-            cells.append(zeros(count, record("Cell"), what, "use a smaller size, or races=False"))
-            own["cells"] = cells[-1].ctypes.data
+            purpose = f"recording who accesses {buffer.name} in {program.kernel.name}"
+            advice = "use a smaller size, or races=False"
+            cells[buffer.base] = zeros(count, record("Cell"), purpose, advice)
+    return cells
+
+
+def _buffers(memory: GlobalMemory, cells: Mapping[int, Array]) -> Array:
+    """Return the records of the buffers. They have the cells' addresses, so the cells must stay alive."""
+    records = np.zeros(len(memory.buffers), record("Buffer"))
+    for of_buffer, buffer in zip(records, memory.buffers, strict=True):
+        of_buffer["base"] = buffer.base
+        of_buffer["size"] = buffer.size
+        of_buffer["writable"] = buffer.writable
+        of_buffer["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
+        if buffer.base in cells:
+            of_buffer["cells"] = cells[buffer.base].ctypes.data
+    return records
+
+
+def _arrays(decoder: Decoder, specials: Mapping[str, int]) -> dict[str, Array]:
+    """Return the arrays of a decoded program that the core reads and writes."""
+    image = decoder.image.copy()
+    for name, offset in decoder.launched.items():
+        image[offset : offset + SLOT].view(np.uint32)[:] = specials[name]
+    sites = decoder.sites.copy()
     sites["buffer"] = NONE
-    executed = np.zeros((len(program.flow.blocks), 2), np.int64)
-    which = np.asarray(numbers, np.int64)
-    half = np.zeros_like(executed)
-    choices = np.zeros(len(form.records), np.uint8)
-    layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
+    places = [(SPECIALS.index(name), offset) for name, offset in decoder.specials.items()]
+    return {
+        "code": decoder.records,
+        "sites": sites,
+        "image": image,
+        "choices": np.zeros(len(decoder.records), np.uint8),
+        "specials": np.array(places, np.int32),
+        "lists": np.array(decoder.lists, np.int32),
+        "layouts": np.frombuffer(b"".join(LAYOUTS), LAYOUT),
+    }
+
+
+def _launch(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, Any]) -> Any:
+    """Return the core's record of a launch.
+
+    It has the arrays' addresses, so the arrays must stay alive.
+    """
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
-    own_specials = np.array(
-        [(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32
-    )
-    arrays = {
-        "code": form.records, "sites": sites, "buffers": buffers, "image": image, "numbers": which,
-        "executed": executed, "choices": choices, "specials": own_specials,
-        "lists": np.array(form.lists, np.int32), "half": half, "layouts": layouts,
-    }  # fmt: skip
-    fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
-        "clusters_count": len(which) // blocks, "code_count": len(form.records), "sites_count": len(sites),
-        "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(own_specials),
-        "basic_blocks": len(executed), "file_size": image.nbytes, "scratch": form.scratch,
-        "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
-        "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
-        "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "most_frames": MOST_FRAMES,
-        "counting": batch.counting, "checking": batch.races,
-        "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
-        "waits": bool(program.flow.polling or program.flow.may_wait),
-    }  # fmt: skip
+    for name, array in arrays.items():
+        launch[name] = array.ctypes.data
     for name, value in fields.items():
         launch[name] = value
+    launch["code_count"] = len(arrays["code"])
+    launch["sites_count"] = len(arrays["sites"])
+    launch["layouts_count"] = len(arrays["layouts"])
+    launch["special_count"] = len(arrays["specials"])
+    launch["file_size"] = arrays["image"].nbytes
+    launch["scratch"] = decoder.scratch
+    return launch
+
+
+def _run(
+    program: Program, memory: GlobalMemory, launch: Any, blocks: int
+) -> tuple[int, Array, Array]:
+    """Run a launch to its end, print what it prints, and report its progress.
+
+    Return its status, its events and its trace.
+    """
     core = library()
     start = ctypes.c_void_p(launch.base.ctypes.data)
+    cluster_blocks = math.prod(memory.batch.cluster)
     try:
         while (status := core.launch_run(start)) in GOES_ON:
             for text, arguments, local, count in launch.prints[: launch.prints_count].tolist():
@@ -113,34 +204,34 @@ def run(
                 if count:
                     ctypes.c_uint32.from_address(count).value = number
             ended = int(launch.next) - int(launch.resident_count)
-            batch.progress(ended * blocks, len(which))
+            memory.batch.progress(ended * cluster_blocks, blocks)
         events = _copied(launch.events, launch.events_count, record("Event"))
         trace = _copied(launch.traced, launch.traced_count, STEP)
     finally:
         core.launch_free(start)
-    reported = tell.together(events)
-    for event in reported:
-        tell.tell(program, memory, event, shared)
-    if len(trace) == MOST_STEPS:
+    return status, events, trace
+
+
+def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) -> None:
+    """Raise TooLarge or UnsupportedInstruction for a launch that the emulator couldn't run.
+
+    steps: of the trace
+    """
+    if steps == MOST_STEPS:
         raise TooLarge(
             f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem"
         )
     if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == tell.STATUS["FRAMES_TOO_LARGE"]:
-        line = program.kernel.instructions[int(launch.stuck_pc)].line
+        line = decoder.code[int(launch.stuck_pc)].line
         raise TooLarge(tell.FRAMES.format(line, MOST_FRAMES >> 20))
     if status == tell.STATUS["UNSUPPORTED"]:
-        raise UnsupportedInstruction(form.refused[int(launch.stuck_pc)])
-    if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
-        tell.end(program, batch, launch, status, executed, half, tell.lacking(reported))
-    threads = np.repeat(executed[:, 1], [block.stop - block.start for block in program.flow.blocks])
-    costs = [*zip(form.owners, sites["costs"].tolist(), strict=True)]
-    return executed.tolist(), costs, tuple(threads.tolist()), choices[: len(threads)], trace
+        raise UnsupportedInstruction(decoder.refused[int(launch.stuck_pc)])
 
 
 def _copied(start: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """A list of the core's."""
+    """Return a copy of a list of the core's."""
     return np.frombuffer(
         bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype
     )

@@ -1,19 +1,22 @@
-"""Puts the core's events into words, and what is said of a launch that does not end: one table by kind of event, and
-the few that are no sentence of it.
+"""Describes the core's events, and a launch that doesn't end.
+
+One table has a sentence for each kind of event. A few kinds aren't in it: they need more than a sentence.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from worklog.emulator.core import enum
+from worklog.emulator.flow import Block
 from worklog.emulator.memory import GlobalMemory
-from worklog.emulator.program import Program
-from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
+from worklog.emulator.program import Program, Site
+from worklog.emulator.ptx import Array, Instruction, UnsupportedInstruction, plain_name
 from worklog.emulator.reports import Batch, BudgetExceeded, called
 from worklog.emulator.tensor import fragment
 
@@ -190,64 +193,94 @@ UNSUPPORTED = {
 
 
 def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
-    """Add the finding of an event to the batch. shared: bytes per block. Raises UnsupportedInstruction."""
-    batch = memory.batch
+    """Add the finding of an event to the batch.
+
+    shared: bytes per block
+    Raises UnsupportedInstruction.
+    """
     name = EVENTS[event["kind"]]
-    code = program.kernel.instructions
     if name in RACES:
         _race(program, memory, event, RACES[name])
         return
     if name == "PHASE_LACKS":
         return
-    i = code[int(event["pc"])]
+    code = program.kernel.instructions
+    instruction = code[int(event["pc"])]
     if name in UNSUPPORTED:
-        raise UnsupportedInstruction(f"line {i.line}: {i.text}: {UNSUPPORTED[name]}")
-    place: Any = program.sites.get(i.pc) or i
-    other = code[int(event["other_pc"])] if event["other_pc"] >= 0 else None
-    variant = ""
-    if place is not i and event["space"] == 3:
-        place = place.source
-    if place is not i:
-        place = place.at(("global", "shared", "local", "")[int(event["space"])])
-        variant = "wgmma" if place.op == "wgmma" else place.space.replace("const", "global")
-    if name == "DIVERGENT_BARRIER":
-        variant = "by warp" if event["warps_differ"] else ""
-        if not variant and i.parts[0] != "bar" and "aligned" not in i.parts:
-            return
-    elif name == "TRAPPED":
-        variant = "assert" if i.operands else ""
+        raise UnsupportedInstruction(
+            f"line {instruction.line}: {instruction.text}: {UNSUPPORTED[name]}"
+        )
+    place = _place(program, event, instruction)
+    variant = _variant(name, event, place, instruction)
+    if variant is None:
+        return
+    batch = memory.batch
     kind, text = WORDS.get(f"{name} {variant}", WORDS[name])
-    event["numbers"][0], more = _byte(batch, int(event["numbers"][0]), shared)
-    if place is not i and place.space == "shared" and name != "MATRIX_OUTSIDE":
-        event["value"], outside = _byte(batch, int(event["value"]), shared)
-        more = more or outside
+    event["numbers"][0], other_block = _byte(batch, int(event["numbers"][0]), shared)
+    if place is not instruction and place.space == "shared" and name != "MATRIX_OUTSIDE":
+        event["value"], other_block_of_value = _byte(batch, int(event["value"]), shared)
+        other_block = other_block or other_block_of_value
+    other = code[int(event["other_pc"])] if event["other_pc"] >= 0 else None
     fields = _fields(program, memory, event, name, place, other, shared)
-    first = int(event["thread"])
-    lanes = int(event["lanes"]) or 1 << int(event["thread"]) % 32
-    threads = [first // 32 * 32 + k for k in range(32) if lanes >> k & 1]
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
-    other = None if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE") else other
-    numbers = event["numbers"].tolist()
-    count = int(event["count"])
-    where = batch.place(int(event["block"]))
-    what = text.format(*numbers, **fields) + more
-    message = f"thread {threads[0]} of block {where} {what}{called(place)}"
-    batch.report(kind.format(**fields), message, place, other, where, threads, count)
+    if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE"):
+        other = None
+    threads = _threads(event)
+    block = batch.place(int(event["block"]))
+    action = text.format(*event["numbers"].tolist(), **fields) + other_block
+    message = f"thread {threads[0]} of block {block} {action}{called(place)}"
+    batch.report(kind.format(**fields), message, place, other, block, threads, int(event["count"]))
+
+
+def _place(program: Program, event: Any, instruction: Instruction) -> Any:
+    """Return the access site of an event, or the instruction if it isn't an access."""
+    site = program.sites.get(instruction.pc)
+    if site is None:
+        return instruction
+    space = int(event["space"])
+    side = site.source if space == 3 else site
+    assert side is not None
+    return side.at(("global", "shared", "local", "")[space])
+
+
+def _variant(name: str, event: Any, place: Any, instruction: Instruction) -> str | None:
+    """Return the variant of an event in WORDS, or ""; None if the event isn't reported."""
+    if name == "DIVERGENT_BARRIER":
+        if event["warps_differ"]:
+            return "by warp"
+        is_aligned = instruction.parts[0] == "bar" or "aligned" in instruction.parts
+        return "" if is_aligned else None
+    if name == "TRAPPED":
+        return "assert" if instruction.operands else ""
+    if place is instruction:
+        return ""
+    if place.op == "wgmma":
+        return "wgmma"
+    space: str = place.space
+    return space.replace("const", "global")
+
+
+def _threads(event: Any) -> list[int]:
+    """Return the threads of an event: its lanes of a warp, or its thread."""
+    first = int(event["thread"])
+    lanes = int(event["lanes"]) or 1 << first % 32
+    return [first // 32 * 32 + lane for lane in range(32) if lanes >> lane & 1]
 
 
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
-    """A byte of a block's shared memory, and what is said of the block where it is none of the thread's own; the core
-    gives one of the cluster's, or what its `located` makes of an address that is nowhere.
+    """Return a byte of a block's shared memory, and a note about the block if it isn't the thread's own.
+
+    address: as the core has it: a byte of the cluster's, or what its `located` makes of an address that is nowhere
     """
     blocks = math.prod(batch.cluster)
-    own = address & 0xFFFFFFFF
+    byte = address & 0xFFFFFFFF
     if address >> 40 != 1:
         return address % batch.stride(shared) if blocks > 1 else address, ""
-    number = (own + (1 << 23) & 0xFFFFFFFF) >> 24
+    number = (byte + (1 << 23) & 0xFFFFFFFF) >> 24
     if not 0x80 <= number < 0xC0:
-        return own - (own >> 31 << 32), ""
-    return own - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
+        return byte - (byte >> 31 << 32), ""
+    return byte - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
 
 
 def _fields(
@@ -259,96 +292,132 @@ def _fields(
     other: Any,
     shared: int,
 ) -> dict[str, object]:
-    """What the texts of WORDS name. place: an access site or an instruction; other: an instruction, or None."""
+    """Return the fields that the texts of WORDS name.
+
+    place: an access site or an instruction
+    other: an instruction, or None
+    """
     batch = memory.batch
     value = int(event["value"])
-    i = program.kernel.instructions[int(event["pc"])]
-    grouped = other is not None and other.parts[0] == "wgmma"
-    out: dict[str, object] = {
-        "value": value, "more": int(event["other_block"]), "op": i.parts[0], "own": place.line,
-        "line": f"{other.line}{called(other)}" if other else "", "number": value >> 32, "threads": value & 0xFFFFFFFF,
-        "lanes": batch.block_lanes, "have": REGISTERS // batch.threads // 8 * 8 * batch.threads,
-        "uses": "multiplies" if i.parts[0] == "wgmma" else "copies", "reader": "wgmma" if grouped else "copy",
-        "wait": "wgmma.wait_group" if grouped else "cp.async.bulk.wait_group.read", "overwrites": "reads",
-    }  # fmt: skip
-    if place is not i:
+    instruction = program.kernel.instructions[int(event["pc"])]
+    is_wgmma = instruction.parts[0] == "wgmma"
+    is_group = other is not None and other.parts[0] == "wgmma"
+    fields: dict[str, object] = {
+        "value": value,
+        "more": int(event["other_block"]),
+        "op": instruction.parts[0],
+        "own": place.line,
+        "line": f"{other.line}{called(other)}" if other else "",
+        "number": value >> 32,
+        "threads": value & 0xFFFFFFFF,
+        "lanes": batch.block_lanes,
+        "have": REGISTERS // batch.threads // 8 * 8 * batch.threads,
+        "uses": "multiplies" if is_wgmma else "copies",
+        "reader": "wgmma" if is_group else "copy",
+        "wait": "wgmma.wait_group" if is_group else "cp.async.bulk.wait_group.read",
+        "overwrites": "reads",
+    }
+    if place is not instruction:
         array = place.array
-        owner, size = ("thread", program.local) if place.space == "local" else ("block", shared)
-        out |= {
-            "space": place.space, "width": place.width, "verb": place.verb, "owner": owner, "size": size,
-            "array": plain_name(array.name) if array else "shared memory", "array_size": array.size if array else 0,
-            "overwrites": "overwrites" if place.writes else "reads", "name": memory.name(value),
-        }  # fmt: skip
+        is_local = place.space == "local"
+        fields |= {
+            "space": place.space,
+            "width": place.width,
+            "verb": place.verb,
+            "owner": "thread" if is_local else "block",
+            "size": program.local if is_local else shared,
+            "array": plain_name(array.name) if array else "shared memory",
+            "array_size": array.size if array else 0,
+            "overwrites": "overwrites" if place.writes else "reads",
+            "name": memory.name(value),
+        }
     if name == "CROOKED_MATRIX":
-        out["align"] = fragment(i).align
-    if name == "TRAPPED" and i.operands:
-        out["text"] = memory.text(value)
+        fields["align"] = fragment(instruction).align
+    if name == "TRAPPED" and instruction.operands:
+        fields["text"] = memory.text(value)
     if name.startswith(("BULK", "BOX")):
         address, *corner = event["numbers"].tolist()[2:]
-        count = next(
-            (int(part[0]) for part in i.parts if part in ("1d", "2d", "3d", "4d", "5d")), 0
-        )
-        out["box"] = memory.name(address) + (
-            f", the box at {tuple(corner[:count])}" if count else ""
-        )
-        out["unit"] = 128 if count else 16
-    return out
+        dimensions = _dimensions(instruction)
+        fields["box"] = memory.name(address)
+        if dimensions:
+            fields["box"] = f"{fields['box']}, the box at {tuple(corner[:dimensions])}"
+        fields["unit"] = 128 if dimensions else 16
+    return fields
+
+
+def _dimensions(instruction: Instruction) -> int:
+    """Return the dimensions of a bulk copy's box; 0 if it copies bytes in a row."""
+    for part in instruction.parts:
+        if part in ("1d", "2d", "3d", "4d", "5d"):
+            return int(part[0])
+    return 0
 
 
 def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None:
-    """Two accesses of one address; the event's own is the second one."""
+    """Add the finding of two accesses of one address. The event's own is the second one."""
     batch = memory.batch
-    sites = program.sites[int(event["other_pc"])], program.sites[int(event["pc"])]
-    threads = [
-        (batch.place(int(event["other_block"])), int(event["other_thread"])),
-        (batch.place(int(event["block"])), int(event["thread"])),
-    ]
-    what = sites[0].place
+    first = program.sites[int(event["other_pc"])]
+    second = program.sites[int(event["pc"])]
+    first_block = batch.place(int(event["other_block"]))
+    first_thread = int(event["other_thread"])
+    block = batch.place(int(event["block"]))
+    thread = int(event["thread"])
+    bytes_raced = first.place
     if kind != "shared-race":
         buffer = memory.at(int(event["value"]))
-        what = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
-        sites = sites[0].source or sites[0], sites[1].source or sites[1]
-    if kind == "read-only-load":
-        fix = READ_ONLY_LOAD
-    elif threads[0][0] != threads[1][0]:
-        plain = [site for site in sites if site.op != "atom"]
-        is_one_atomic = len(plain) == 1 and plain[0].writes
-        fix = ONE_ATOMIC.format(plain[0].line) if is_one_atomic else BLOCKS
-        fix = CLUSTER if kind == "shared-race" else fix
-    elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
-        fix = ", different values with one store"
-    elif kind == "shared-race" and not event["warps_differ"]:
-        kind = "missing-syncwarp"
-        fix = ", with no __syncwarp() between them"
-    elif kind == "shared-race" and program.flow.orders_more_than_barriers:
-        fix = ", with neither an mbarrier nor __syncthreads() between them"
-    else:
-        fix = ", with no __syncthreads() between them"
-    first, second = sites
+        bytes_raced = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+        first = first.source or first
+        second = second.source or second
+    is_same_block = first_block == block
+    kind, reason = _reason(program, event, kind, (first, second), is_same_block)
     callers = tuple(filter(None, (second.caller, first.caller)))
-    if ("missing-wait", second.line, first.line, callers) in batch.found and kind in (
-        "shared-race",
-        "missing-syncwarp",
-    ):
+    is_shared = kind in ("shared-race", "missing-syncwarp")
+    if is_shared and ("missing-wait", second.line, first.line, callers) in batch.found:
         return  # the wait orders them
     if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
         kind = "cas-read"
-        fix = CAS_READ
-    (earlier, one), (block, two) = threads
-    text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
-    owner = "" if block == earlier else f" of block {block}"
+        reason = CAS_READ
+    first_text, second_text = (
+        f"{site.verb} (line {site.line}{called(site)})" for site in (first, second)
+    )
+    of_block = "" if is_same_block else f" of block {block}"
     message = (
-        f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}{fix}"
+        f"thread {first_thread} of block {first_block} {first_text} and "
+        f"thread {thread}{of_block} {second_text} {bytes_raced}{reason}"
     )
-    batch.report(
-        kind, message, second, first, block, (two,) if owner else (one, two), int(event["count"])
-    )
+    threads = (first_thread, thread) if is_same_block else (thread,)
+    batch.report(kind, message, second, first, block, threads, int(event["count"]))
+
+
+def _reason(
+    program: Program, event: Any, kind: str, sites: tuple[Site, Site], is_same_block: bool
+) -> tuple[str, str]:
+    """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
+    is_shared = kind == "shared-race"
+    if kind == "read-only-load":
+        return kind, READ_ONLY_LOAD
+    if not is_same_block:
+        if is_shared:
+            return kind, CLUSTER
+        plain = [site for site in sites if site.op != "atom"]
+        if len(plain) == 1 and plain[0].writes:
+            return kind, ONE_ATOMIC.format(plain[0].line)
+        return kind, BLOCKS
+    if sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
+        return kind, ", different values with one store"
+    if is_shared and not event["warps_differ"]:
+        return "missing-syncwarp", ", with no __syncwarp() between them"
+    if is_shared and program.flow.orders_more_than_barriers:
+        return kind, ", with neither an mbarrier nor __syncthreads() between them"
+    return kind, ", with no __syncthreads() between them"
 
 
 def together(events: Array) -> Array:
-    """Make shared races agree: a __syncthreads() that one pair needs orders the other pairs, too. Without reads of what
-    was not written only since they race with the write. A copy that was not waited for comes first: it is also a race,
-    which says less.
+    """Return the events to report, so that those of one mistake agree.
+
+    A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs. Reads of unwritten
+    memory are left out if they only precede the write because they race with it. A copy without a wait comes first: it
+    is also a race, which is a less precise finding.
     """
     if not len(events):  # the rest takes 2 ms
         return events
@@ -356,18 +425,20 @@ def together(events: Array) -> Array:
     races = events["kind"] == kinds["SHARED_RACE"]
     events["warps_differ"][races] = events["warps_differ"][races].any()
     early = events[races & (events["numbers"][:, 0] == 1)]
-    explained = np.isin(events["pc"], [*early["pc"], *early["other_pc"]])
-    left: Array = events[~(explained & (events["kind"] == kinds["UNINITIALISED"]))]
-    return left[np.argsort(left["kind"] != kinds["IN_FLIGHT"], kind="stable")]
+    is_explained = np.isin(events["pc"], [*early["pc"], *early["other_pc"]])
+    remaining: Array = events[~(is_explained & (events["kind"] == kinds["UNINITIALISED"]))]
+    return remaining[np.argsort(remaining["kind"] != kinds["IN_FLIGHT"], kind="stable")]
 
 
 def lacking(events: Array) -> str:
-    """What the mbarriers lack that threads wait for."""
-    out = ""
+    """Return what is missing at the mbarriers that threads wait for."""
+    text = ""
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
         numbers = event["numbers"].tolist()
-        out += LACKS.format(*numbers) + (f" and {numbers[5]} bytes" if numbers[5] else "")
-    return out
+        text += LACKS.format(*numbers)
+        if numbers[5]:
+            text += f" and {numbers[5]} bytes"
+    return text
 
 
 def end(
@@ -377,52 +448,74 @@ def end(
     status: int,
     executed: Array,
     half: Array,
-    more: str,
+    missing: str,
 ) -> None:
-    """Raises BudgetExceeded, unless a mistake was found before, which is the likely cause: then the launch ends with
-    its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
-    over. more: of what its threads wait for.
+    """Raise BudgetExceeded for a launch that doesn't end, or report a deadlock.
+
+    A mistake that was found before is the likely cause: then the launch ends with its findings.
+
+    executed: of each block of code, in warps and threads
+    half: the same when half of the budget was over
+    missing: what the mbarriers lack that threads wait for
     """
-    code = program.kernel.instructions
     thread = int(launch.stuck_thread)
-    where = batch.place(int(launch.stuck_block))
-    block = next(
-        block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop
-    )
-    what, why = {
+    place = batch.place(int(launch.stuck_block))
+    block = _block_at(program, launch.stuck_pc)
+    summary, reason = {
         STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
-        STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + more),
+        STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + missing),
         STATUS["DEADLOCK"]: (
             "deadlock: ",
             AT_BARRIER.format(launch.stuck_count, launch.stuck_number),
         ),
     }[status]
     if any(finding.is_error for finding in batch.found.values()):
-        message = f"thread {thread} of block {where} waits forever: " + why.replace("\n", "; ")
-        batch.report("deadlock", message, code[block.stop - 1], None, where, [thread])
+        message = f"thread {thread} of block {place} waits forever: " + reason.replace("\n", "; ")
+        last = program.kernel.instructions[block.stop - 1]
+        batch.report("deadlock", message, last, None, place, [thread])
         return
-    # Of the loops around the block and all that ran in the second half of the budget, the smallest: an inner loop that
-    # ends isn't the one that doesn't.
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
+    location = _location(program, batch, block, ran)
+    raise BudgetExceeded(f"{summary}thread {thread} of block {place} is still {location}\n{reason}")
+
+
+def _block_at(program: Program, pc: int) -> Block:
+    for block in program.flow.blocks:
+        if block.start <= pc < block.stop:
+            return block
+    raise LookupError(pc)
+
+
+def _location(program: Program, batch: Batch, block: Block, ran: Sequence[Block]) -> str:
+    """Return where a thread that doesn't end is: near a line, or in a loop.
+
+    block: that the thread is in
+    ran: that block, and those that ran in the second half of the budget
+    """
+    # Of the loops around all that ran, the smallest: an inner loop that ends isn't the one that doesn't.
     first = min(other.start for other in ran)
     last = max(other.stop for other in ran)
-    around = [
-        (start, stop) for _, start, stop in program.flow.loops if start <= first and last <= stop
-    ]
-    start, stop = min(around, key=lambda loop: loop[1] - loop[0], default=(block.start, block.stop))
-    lines = [
-        i.line for i in code[start:stop] if i.line and not i.caller and i.parts[0] != "mov"
-    ]  # constants' are odd
-    at = f"near instruction {block.stop}"
-    if lines:
-        loop = _loop_line(batch.source, min(lines)) if around else 0
-        at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {batch.text(loop or lines[-1])}"
-    raise BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
+    loops = []
+    for _, start, stop in program.flow.loops:
+        if start <= first and last <= stop:
+            loops.append((start, stop))
+    start, stop = min(loops, key=lambda loop: loop[1] - loop[0], default=(block.start, block.stop))
+    lines = []
+    for instruction in program.kernel.instructions[start:stop]:
+        is_constant = instruction.parts[0] == "mov"  # compilers state odd lines for constants
+        if instruction.line and not instruction.caller and not is_constant:
+            lines.append(instruction.line)
+    if not lines:
+        return f"near instruction {block.stop}"
+    loop = _loop_line(batch.source, min(lines)) if loops else 0
+    if loop:
+        return f"in the loop of line {loop}: {batch.text(loop)}"
+    return f"near line {lines[-1]}: {batch.text(lines[-1])}"
 
 
 def _loop_line(source: str, first: int) -> int:
-    """The line where a loop begins; 0 if the source doesn't show it.
+    """Return the line where a loop begins; 0 if the source doesn't show it.
 
     first: the first line of the loop's instructions
     """
