@@ -21,6 +21,7 @@ from worklog.gate.exact import OLD_C_ADDED, READ_OUTSIDE, ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.sgemm import BENCHMARK_SHAPE, RAGGED, SgemmChecker
 from worklog.kernel import EXAMPLE_GRID, UNREAD_DOMAIN, Compiled, Kernel, Runnable, parts
+from worklog.kernel.guards import guarded_sizes
 from worklog.problem import Domain, Shape
 from worklog.runs import Verdict
 
@@ -123,10 +124,17 @@ def _domain_advice(kernel: Kernel, domain: Domain, is_open: bool) -> str:
     """
     rules = replace(domain, square=False)
     if is_open:
-        return (
+        advice = (
             f"if {kernel.entry} takes whole tiles only, state its domain, such as "
             f"--domain '{rules}'"
         )
+        steps = {"M": rules.m, "N": rules.n, "K": rules.k}
+        guarded = [size for size in guarded_sizes(kernel) if steps[size] > 1]
+        if guarded:
+            return (
+                f"it compares with {' and '.join(guarded)}, so a bound may be wrong; else, {advice}"
+            )
+        return advice
     return (
         f"{kernel.entry} is right where {rules}, and not in all of {kernel.domain}: state its "
         f"domain, such as --domain '{rules}'"

@@ -423,7 +423,14 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
     if stated != domain:
         detail = f"misaligned accesses, so addresses have a domain: {stated}"
-        note = f"the domain is inferred: {stated}; state it, as in --domain '{stated}'"
+        aligned = [
+            f"{name} % {needed[place]} bytes"
+            for place, name in enumerate("ABC")
+            if needed[place] != domain.bytes_of[place]
+        ]
+        note = (
+            f"alignment is inferred: {' and '.join(aligned)}; state it, as in --domain '{stated}'"
+        )
         return passed(ALIGNMENT, detail, note=note)
     shifts = "4 and 16" if is_emulated and 4 in needed else "16"
     return passed(ALIGNMENT, f"right with each matrix {shifts} bytes behind an allocation's start")
@@ -442,6 +449,10 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     if all(mistake_in(subject, memory, problem) is None for problem in problems):
         return passed(OLD_C, f"doesn't reach the result at {shape}")
     note = "C is read where beta is 0: NaN or infinity in it reaches the result"
+    if not subject.domain.beta:
+        note = (
+            "C is read, though the kernel takes no beta: NaN or infinity in it reaches the result"
+        )
     if subject.domain.any_data:
         return failed(OLD_C, f"at {shape}: {note}")
     return passed(OLD_C, note, note=note)
