@@ -191,7 +191,7 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
                 waiting.pop()()
 
         # After an error, a kernel drops what is sent within the next moment unless it is told not to.
-        client.execute_interactive(cell, output_hook=keep, timeout=60, stop_on_error=False)
+        client.execute_interactive(cell, output_hook=keep, timeout=180, stop_on_error=False)
         return kept_outputs
 
     def checking() -> list[int]:
@@ -219,7 +219,7 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         )
         until(lambda: not checking())
         client.execute(SLOW)
-        until(checking)
+        until(checking, seconds=120)  # a trial of its launch comes first
         left = checking()
         manager.shutdown_kernel(now=True)
         until(lambda: all(map(gone, left)))
