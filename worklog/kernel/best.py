@@ -41,7 +41,7 @@ ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # tiles of K per part: the first tiles of a part aren't overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than errors of FP32 sums
-U = 2.0**-24  # the largest relative error of an FP32 rounding
+UNIT_ROUNDOFF = 2.0**-24  # u: the largest relative error of an FP32 rounding
 ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their sum
 # Rung 26: k per stage, and the most stages that a tensor core sums.
 STAGE_K = 32
@@ -155,20 +155,20 @@ class Table:
         blocks: number of blocks of the grid
         """
         steps = math.ceil(math.ceil(shape.k / tile.template["BK"]) / parts)  # tiles of K per block
-        full_waves, rest = divmod(blocks, self.multiprocessors * tile.resident)
+        full_waves, last_wave = divmod(blocks, self.multiprocessors * tile.resident)
         us = full_waves * tile.block_us
-        if rest:
+        if last_wave:
             us = (full_waves + 1) * tile.block_us
         us += full_waves * steps * max(tile.alone_us, tile.resident * tile.shared_us)
-        if not rest:
+        if not last_wave:
             return us
-        last_blocks: float = math.ceil(rest / self.multiprocessors)  # of the last wave
+        last_blocks: float = math.ceil(last_wave / self.multiprocessors)  # per multiprocessor
         if full_waves:
             # Blocks that run together end together, and as many new blocks take their place. The
             # more blocks a multiprocessor has, the less this is so: in sweeps on an H200, the
             # last wave is packed for 2 blocks, and even for 4.
             packed = max(0.0, 2 - tile.resident / 2)
-            last_blocks += packed * (min(rest, tile.resident) - last_blocks)
+            last_blocks += packed * (min(last_wave, tile.resident) - last_blocks)
         return us + steps * max(tile.alone_us, last_blocks * tile.shared_us)
 
 
@@ -218,7 +218,7 @@ def candidates(
     max_error: float = math.inf,
     gpu: Gpu | None = None,
 ) -> list[tuple[float, partial[Kernel]]]:
-    """Return the kernels that may be launched: expected microseconds, and what makes the kernel.
+    """Return the kernels that may be launched: microseconds, and what makes the kernel.
 
     aligned: whether A, B and C are at multiples of 16 bytes
     a_by_columns, b_by_columns: whether A and B are in column-major order
@@ -305,11 +305,12 @@ def _exact(times: Table, shape: Shape, a_by_columns: bool, b_by_columns: bool) -
 
 def _bound(roundings: float) -> float:
     """Return the error bound of this many roundings one after the other."""
-    return roundings * U / (1 - roundings * U) if roundings * U < 1 else math.inf
+    error = roundings * UNIT_ROUNDOFF
+    return error / (1 - error) if error < 1 else math.inf
 
 
 def fp32_bound(terms: int, parts: int = 1) -> float:
-    """Return the error bound of chains of fused multiply-adds, and of the sum of the chains.
+    """Return the error bound of chains of fused multiply-adds and of their sum.
 
     terms: length of a chain
     parts: number of chains, which are added in turn
@@ -341,4 +342,4 @@ def exact_bound(k: int) -> float:
 
     K fused multiply-adds and three more roundings of 2^-53, and a rounding to FP32.
     """
-    return U + (k + ENDING) * 2.0**-53
+    return UNIT_ROUNDOFF + (k + ENDING) * 2.0**-53

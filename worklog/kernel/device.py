@@ -44,7 +44,7 @@ class Program:
 
     @cached_property
     def cooperative(self) -> bool:
-        """True if the blocks wait for the whole grid, so that all of them must run at once."""
+        """True if the blocks wait for the whole grid, so that all must run at once."""
         return "this_grid" in self.whole
 
     @cached_property
@@ -58,7 +58,10 @@ class Program:
 
     @cached_property
     def code_sha256(self) -> str:
-        """The hash without comments and empty lines. A measurement belongs to this hash."""
+        """The hash without comments and empty lines.
+
+        A measurement belongs to this hash.
+        """
         headers = tuple((name, code_lines(text)) for name, text in self.headers)
         return replace(self, source=code_lines(self.source), headers=headers).sha256
 
@@ -140,7 +143,10 @@ UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted a
 
 
 class Runnable:
-    """A subject of the gate and the harness: a loaded kernel, a host function, a solution, or cuBLAS."""
+    """A subject of the gate and the harness.
+
+    A loaded kernel, a host function, a solution, or cuBLAS.
+    """
 
     name: str
     domain: Domain = Domain()
@@ -168,11 +174,11 @@ class Runnable:
         return UNKNOWN_KERNELS
 
     def operands(self, shape: Shape) -> tuple[str, ...] | None:
-        """Return the types of tensor-core operands in the code at this shape; None: unknown."""
+        """Return the types of the code's tensor-core operands; None: unknown."""
         return None
 
     def variables(self, shape: Shape) -> list[str]:
-        """Return the known variables that keep their values from one launch to the next."""
+        """Return the known variables that keep their values between launches."""
         return []
 
     def describe(self) -> dict[str, Any]:
@@ -180,7 +186,7 @@ class Runnable:
         return {"domain": str(self.domain)}
 
     def workspace_elements(self, shape: Shape) -> int:
-        """Return the elements (float32) of the workspace that a launch at this shape needs."""
+        """Return the workspace's elements (float32) for a launch at this shape."""
         return 0
 
     def use_workspace(self, buffer: Buffer | None) -> None:

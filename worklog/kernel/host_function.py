@@ -235,7 +235,9 @@ class HostSubject(Runnable):
 
 
 def loan_of(device: Device, reason: str) -> Callable[[str], Any]:
-    """Return what makes a loan (a CudaLoan) of a GPU's memory and stream, by the kind of arrays.
+    """Return the function that makes a loan of a GPU's memory and stream.
+
+    The function returns a CudaLoan for a kind of arrays.
 
     reason: why a GPU is needed, for the message
 

@@ -104,7 +104,10 @@ class Inspection:
 
 
 def architectures(text: str) -> tuple[str, ...]:
-    """Return the architectures in a text such as "sm_90,sm_120" or "all". Raises BadSetting."""
+    """Return the architectures in a text such as "sm_90,sm_120" or "all".
+
+    Raises BadSetting.
+    """
     names = [*LIMITS] if text.strip() == "all" else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in LIMITS:
@@ -318,8 +321,8 @@ def _sass(sass: Sass) -> str:
     names = dict.fromkeys(chain.from_iterable(loops))
     by_count = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
     rows = [[name, *(str(mix[name]) for mix in loops)] for name in by_count[:SASS_SHOWN]]
-    if others := by_count[SASS_SHOWN:]:
-        rows.append(["others", *(str(sum(mix[name] for name in others)) for mix in loops)])
+    if other_names := by_count[SASS_SHOWN:]:
+        rows.append(["others", *(str(sum(mix[name] for name in other_names)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
     rows.append(
         [

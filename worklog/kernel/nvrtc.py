@@ -129,7 +129,8 @@ def _build(program: Program, arch: str) -> Compiled:
 def _nvrtc_options(program: Program, arch: str) -> tuple[str, ...]:
     """Return all options for NVRTC."""
     suffix = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
-    # If there is a driver, NVRTC caches compiled code on disk, and returns it without ptxas' report.
+    # If there is a driver, NVRTC caches compiled code on disk, and returns it without the report
+    # of ptxas.
     uncached = ("--no-cache",) if nvrtc_version() >= CACHES_SINCE else ()
     return (
         f"-arch={arch}{suffix}",
@@ -151,7 +152,9 @@ def _may_read_files(program: Program) -> bool:
 
 
 def _ptxas_numbers(symbol: str, log: str) -> tuple[int, ...]:
-    """Return what ptxas reports: bytes of stack, spill stores, spill loads; registers; shared bytes.
+    """Return what ptxas reports.
+
+    Bytes of stack, spill stores and spill loads; registers; shared bytes.
 
     Raises CompileFailed if the log doesn't describe the kernel.
     """
@@ -213,9 +216,9 @@ def in_a_process(library: Path, order: bytes) -> tuple[bytes, str]:
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:
-    """Return the options with the folders of NVIDIA's headers, of wheels or of a toolkit.
+    """Return the options for the folders of NVIDIA's headers.
 
-    Empty for a program that includes nothing.
+    The folders are of wheels or of a toolkit. Empty for a program that includes nothing.
     """
     if not included(program.whole):
         return ()
@@ -393,10 +396,12 @@ def prepared(
     define: Sequence[str],
     front: Front = ("", ""),
 ) -> Program:
-    """Return what NVRTC compiles for a kernel: the kernel and what it needs of the source and its headers.
+    """Return what NVRTC compiles for a kernel.
 
     entry: the kernel, with its template arguments
     include, define, front: as for read_unit, which raises BadSetting
+
+    The program has the kernel, and what it needs of the source and its headers.
     """
     unit = read_unit(source, include, define, front)
     folders = _resolved(include)
@@ -485,9 +490,9 @@ def _without_host(source: str, unneeded: Spans, headers: Mapping[str, str]) -> s
         name = match[1]
         if headers.get(name) or (name not in headers and _DEVICE_HEADERS.match(name)):
             continue  # an empty text is the source itself
-        is_local = match[0].endswith('"')
-        is_missing = is_local and name not in headers and not is_of_a_library(name)
-        line = f"{_MISSING}{name}" if is_missing else blank(match[0])
+        line = blank(match[0])
+        if match[0].endswith('"') and name not in headers and not is_of_a_library(name):
+            line = f"{_MISSING}{name}"
         out[match.start() : match.end()] = [line, *[""] * (len(match[0]) - 1)]
     for start, end, replacement in unneeded:
         for match in LINE.finditer(source, start, end):

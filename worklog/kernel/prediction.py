@@ -56,7 +56,8 @@ DRAM = "DRAM reads"
 TRIAL_BLOCKS = 5
 TRIAL_LEAST = 160
 TRIAL_MOST = 640
-# Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
+# Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and
+# of 256 bytes.
 STRETCH = 64
 SHORTEST = 2 * STRETCH
 WHOLE = Shape.of(512)  # up to this work, all blocks are run
@@ -401,7 +402,7 @@ def spread(bounds: Mapping[str, Bound]) -> tuple[float, float]:
 
 
 def table(bounds: Iterable[Bound], times: str) -> Table:
-    """Return a table with a row per bound: counts, the bound, the time and their factor.
+    """Return a table with a row per bound: counts, bound, time and factor.
 
     bounds: at least one
     times: the label of the times
@@ -446,7 +447,7 @@ class Prediction:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The bound with its label, the rungs' factors, and on what a GPU may count otherwise."""
+        """The bound, the rungs' factors, and on what a GPU may count otherwise."""
         if self.bound is None:
             return (f"no lower bound of the time: {self.why}",)
         timed = [rung for rung in self.rungs.values() if rung.factor is not None]
@@ -503,7 +504,7 @@ def predicted(
     measured_us: float | None = None,
     checked: Sequence[int] | None = None,
 ) -> Prediction:
-    """Return the bound of a kernel, or why there is none, and the recorded rungs' bounds.
+    """Return a kernel's bound, or why there is none, and the recorded rungs' bounds.
 
     shape, gpu: as for bound()
     measured_us: the kernel's time at the shape, if it was measured

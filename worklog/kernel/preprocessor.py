@@ -32,7 +32,7 @@ class Code:
     ]  # what each name stands for at the end; "" for a macro with parameters
 
     def place(self, start: int) -> int:
-        """Return the place in the source of the first token at `start` in the text or after it."""
+        """Return the source's place of the first token at `start` or after it."""
         return self.places[bisect_left(self.starts, start)]
 
 
@@ -45,7 +45,10 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
 
     class Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         def on_error(self, *error: object) -> None:
-            """Ignore errors: a condition that can't be evaluated is false, as with unknown names."""
+            """Ignore it: a condition that can't be evaluated is false.
+
+            So is a condition with unknown names.
+            """
 
         def on_directive_unknown(self, *directive: object) -> bool:
             return True  # and left out

@@ -48,7 +48,7 @@ def no_sass() -> str:
 
 
 def disassembler() -> Path | None:
-    """Return nvdisasm of the wheel nvidia-cuda-nvdisasm, else from PATH; None without it."""
+    """Return nvdisasm of the wheel nvidia-cuda-nvdisasm, else from PATH, else None."""
     nvidia = importlib.util.find_spec("nvidia")
     for folder in (nvidia.submodule_search_locations or []) if nvidia else []:
         for tool in sorted(Path(folder).glob("*/bin/nvdisasm*")):
@@ -58,9 +58,11 @@ def disassembler() -> Path | None:
 
 
 def disassemble(cubin: bytes, tool: Path) -> str:
-    """Return the cubin's code as nvdisasm prints it, once per machine (worklog.kernel.disk_cache).
+    """Return the cubin's code as nvdisasm prints it.
 
     tool: the path of nvdisasm
+
+    nvdisasm runs once per machine (worklog.kernel.disk_cache).
 
     Raises WorklogError.
     """
@@ -161,7 +163,8 @@ def _longest_loop(code: _Code, labels: dict[str, int]) -> _Code:
         target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
         start = labels.get(target[0], index + 1) if target else index + 1
         body = code[start : index + 1]
-        # Assemblers put attempts to wait after the kernel's end. A jump back from there ends no loop.
+        # Assemblers put attempts to wait after the kernel's end. A jump back from there ends no
+        # loop.
         if body and ("EXIT", "") not in body:
             loop = max(loop, body, key=rank)
     return loop

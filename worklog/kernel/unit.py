@@ -162,7 +162,7 @@ class Unit:
         return [*spans]
 
     def lacks(self, entry: str, other: Unit) -> bool:
-        """Return whether a kernel may need what another unit defines and this unit doesn't.
+        """Return whether a kernel may need what only another unit defines.
 
         entry: the kernel
         """
@@ -251,11 +251,11 @@ class _Reader:
     ) -> None:
         texts = [*(text for _, text in headers), source]
         self.headers = headers
-        self.whole = "\n".join(texts)
+        self.joined_texts = "\n".join(texts)
         self.starts = [0]
         for text in texts[:-1]:
             self.starts.append(self.starts[-1] + len(text) + 1)
-        self.code = preprocessed(self.whole, define)
+        self.code = preprocessed(self.joined_texts, define)
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
         self.host_types = set[str]()  # names of types for the host
@@ -266,7 +266,7 @@ class _Reader:
         self.instances = [text_of(node) for node in nodes(tree, "template_instantiation")]
         self._read_scope(tree, ())
         macros = defaultdict[str, frozenset[str]](frozenset)
-        for macro in _DEFINE.finditer(self.whole):
+        for macro in _DEFINE.finditer(self.joined_texts):
             macros[macro[1]] |= _names_in(macro[2])
         inner_headers = set[str]()
         for piece in self.pieces:
@@ -289,18 +289,18 @@ class _Reader:
     def _text(self, piece: Piece) -> str:
         """Return the code of a piece as it is in the piece's text."""
         start = self.starts[piece.text]
-        return self.whole[start + piece.start : start + piece.end]
+        return self.joined_texts[start + piece.start : start + piece.end]
 
     def _word_at(self, byte: int) -> str:
         """Return the name in the source at a byte of the tree; "" if there is none."""
-        match = re.compile(r"[A-Za-z_]\w*").match(self.whole, self.code.place(byte))
+        match = re.compile(r"[A-Za-z_]\w*").match(self.joined_texts, self.code.place(byte))
         return match[0] if match else ""
 
     def _line(self, byte: int) -> int:
         """Return the line of the source at a byte of the tree; in a header, 0."""
         place = self.code.place(byte)
         start = self.starts[-1]
-        return self.whole.count("\n", start, place) + 1 if place >= start else 0
+        return self.joined_texts.count("\n", start, place) + 1 if place >= start else 0
 
     def _header(self, byte: int) -> str:
         """Return the text of the header at a byte of the tree; "" for the source."""
@@ -397,7 +397,7 @@ class _Reader:
         places = [self._place(member) for member in members]
         member_spans = [member.byte_range for member in members]
         code = _cut(outer.text.decode(), outer.start_byte, member_spans)
-        source = uncommented(_cut(self.whole[start:end], start, places))
+        source = uncommented(_cut(self.joined_texts[start:end], start, places))
         is_for_host = self._is_for_the_host(inner)
         if is_for_host and inner.type in ("alias_declaration", "type_definition", *RECORDS):
             self.host_types |= _defined(inner)
