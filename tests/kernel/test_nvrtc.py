@@ -302,6 +302,7 @@ def entries(cache: Path) -> list[Path]:
 
 def another_process(program: Program, arch: str = "sm_90") -> Compiled:
     compile_cuda.cache_clear()
+    nvrtc._build.cache_clear()
     return compile_cuda(program, arch)
 
 

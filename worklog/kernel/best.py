@@ -1,15 +1,19 @@
-"""The rung `best`, for any shape: a kernel, a tile and a number of parts of K, by a table of what each tile takes.
+"""The rung `best`, for any shape: a kernel, a tile and a number of parts of K.
 
-The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
-blocks that the busiest multiprocessor gets.
+A table of the time of each tile decides. The table (best.json) has microseconds per tile, not a
+winner per shape, because the winner changes with the number of blocks that the busiest
+multiprocessor gets.
 
-Error bounds say how far C can be from alpha A B + beta C for any data, for `worklog.sgemm(A, B, max_error=...)`.
+Error bounds say how far C can be from alpha A B + beta C for any data, for
+`worklog.sgemm(A, B, max_error=...)`.
 
-A bound E says: |error of C_ij| <= E (|alpha| (|A| |B|)_ij + |beta C_ij|), unless that number, or a partial sum, leaves
-the range of normal FP32 numbers. It counts roundings. n of them, each by a factor of 1 + d with |d| <= u, are off by
-n u / (1 - n u) at most (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.1). The bounds are
-nearly reached: by sums in which each term is just below half of the last bit of the sum so far, or that a tensor core
-truncates. A bound that took roundings as random numbers would be about sqrt(K) u, and equal numbers in A break it.
+A bound E says: |error of C_ij| <= E (|alpha| (|A| |B|)_ij + |beta C_ij|), unless that number, or
+a partial sum, leaves the range of normal FP32 numbers. It counts roundings. n roundings, each by
+a factor of 1 + d with |d| <= u, are off by n u / (1 - n u) at most (Higham, "Accuracy and
+Stability of Numerical Algorithms", 2nd ed., lemma 3.1). The bounds are nearly reached: by sums
+in which each term is just below half of the last bit of the sum so far, or that a tensor core
+truncates. A bound that assumed random roundings would be about sqrt(K) u, and equal numbers in
+A break it.
 """
 
 from __future__ import annotations
@@ -29,82 +33,82 @@ from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
 BULK = next(rung for rung in rungs.FP32 if rung.name == "bulk_copies")
-EXACT_US = (
-    0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
-)
+# For each k of a tile, by half of the rate of an H200's units for doubles; not measured.
+EXACT_US = 0.065
 FILE = Path(__file__).with_name("best.json")
 PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
-LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
+LEAST_TILES = 6  # tiles of K per part: the first tiles of a part aren't overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
-LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than those of FP32 sums
-U = 2.0**-24  # the largest relative error of an FP32 rounding
+LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than errors of FP32 sums
+UNIT_ROUNDOFF = 2.0**-24  # u: the largest relative error of an FP32 rounding
 ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their sum
-# of rung 26: k per stage, and the most stages that a tensor core sums
+# Rung 26: k per stage, and the most stages that a tensor core sums.
 STAGE_K = 32
 PROMOTED = 4
-# Of one tensor-core instruction of rung 26, in u: it truncates 16 products to 2^-25 of the largest term, 8 u, and the
-# sum to 24 bits, 2 u (worklog.kernel.tensor_products states the rule, which is bit-equal to an H200).
+# The error of a tensor-core instruction of rung 26, in u: it truncates 16 products to 2^-25 of
+# the largest term, 8 u, and the sum to 24 bits, 2 u (worklog.kernel.tensor_products states the
+# rule, which is bit-equal to an H200).
 TRUNCATED = 10
-# Of the two halves of a number, in u: each factor is off by 2^-22, 4 u, where its second half is subnormal; the product
-# of the two second halves, which is left out, is 2^-22 too; and u for what pass 1 counts as lost bits.
+# The error of the two halves of a number, in u: each factor is off by 2^-22, 4 u, if its second
+# half is subnormal; the product of the two second halves, which is left out, is also 2^-22; and
+# u for what pass 1 counts as lost bits.
 SPLIT = 13
 
 
 @dataclass(frozen=True)
 class Tile:
-    """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
-    has one block; shared_us: per block while it is full. block_us: of blocks that it has at a time, whatever K is.
-    kernel: best, sliced or bulk_copies. points: measured times that these follow, of which the H200's weren't counted
-    and stand as 15 for each tile; 0: they are a guess.
-    """
+    """A tile of `best`, and its times."""
 
-    template: Mapping[str, int]
-    resident: int
-    alone_us: float
-    shared_us: float
-    block_us: float
-    kernel: str = "best"
+    template: Mapping[str, int]  # of the kernel
+    resident: int  # blocks per multiprocessor
+    alone_us: float  # for a tile of K while a multiprocessor has one block
+    shared_us: float  # for a tile of K, per block, while the multiprocessor is full
+    block_us: float  # of the blocks that a multiprocessor has at a time, for any K
+    kernel: str = "best"  # or sliced or bulk_copies
+    # Measured times behind these numbers; 0 if they are a guess. The H200's times weren't
+    # counted: 15 stands for them in each tile.
     points: int = 0
 
 
 @dataclass(frozen=True)
 class Table:
-    """label: where it was measured. gpu, multiprocessors, shapes: of the measurement; memory_gbs: the peak of the
-    GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
-    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once, fitted to thin C;
-    row_bytes: what a row of B in a tile costs there beside its own bytes, for which narrow tiles are slower.
-    split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
-    split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
-    """
+    """The times of all tiles, and of the rung split, on a GPU."""
 
-    label: str
+    label: str  # where the table was measured
     gpu: str
     multiprocessors: int
-    memory_gbs: float
-    launch_us: float
-    sum_us: float
-    sum_gbs: float
-    read_gbs: float
+    memory_gbs: float  # the peak of the GPU's memory
+    launch_us: float  # a launch without work
+    sum_us: float  # each round of loads of the launch that adds the parts
+    sum_gbs: float  # the rate at which that launch adds them
+    read_gbs: float  # of matrices that are read once, fitted to thin C
+    # What a row of B in a tile costs for thin C beyond the row's bytes: narrow tiles are slower.
     row_bytes: float
-    split_launch_us: float
-    split_tile_us: float
-    split_gbs: float
-    split_float_gbs: float
-    shapes: tuple[Shape, ...]
+    split_launch_us: float  # the rung split's launches without work
+    split_tile_us: float  # a tile of 128 x 128 x 32 of the rung split
+    split_gbs: float  # the rate of the rung split's first pass
+    split_float_gbs: float  # the rate of stores that are float by float
+    shapes: tuple[Shape, ...]  # that were measured
     tiles: tuple[Tile, ...]
 
     def stale(self, gpu: Gpu) -> str:
-        """What to say on a GPU for which it may not hold, "" on others. The driver compiles nothing: any will do."""
+        """Return the note for a GPU for which the table may not hold; "" for others.
+
+        The driver compiles nothing, so any driver will do.
+        """
         if (gpu.compute_capability, gpu.multiprocessors) == ((9, 0), self.multiprocessors):
             return ""
-        made = (
+        origin = (
             f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
         )
-        return f"{made}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
+        return f"{origin}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
 
     def on(self, gpu: Gpu) -> Table:
-        """As it is expected to be on another GPU: what memory bounds follows its peak. Not measured."""
+        """Return the table as it is expected to be on another GPU. Not measured.
+
+        Rates that memory bounds scale with the peak of the GPU's memory.
+        """
         ratio = gpu.memory_peak_gbs / self.memory_gbs
         rates = {
             name: ratio * getattr(self, name)
@@ -113,8 +117,10 @@ class Table:
         return replace(self, multiprocessors=gpu.multiprocessors, **rates)
 
     def split_us(self, shape: Shape) -> float:
-        """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
-        float where rows begin anywhere, and of the last pass.
+        """Return the expected microseconds of the rung split.
+
+        They are the sum of its stages of 128 columns, the bytes of the first pass, which are
+        stored float by float if rows can begin anywhere, and the bytes of the last pass.
         """
         bn, parts = rungs.split_tile(shape, self.multiprocessors)
         stages = rungs.split_tiles(shape, bn, parts, self.multiprocessors)[1] / 128
@@ -126,32 +132,49 @@ class Table:
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
-        """Expected microseconds of a tile's launches: what the busiest multiprocessor does. parts: of K."""
-        of = tile.template
-        blocks = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"]) * parts
-        steps = math.ceil(math.ceil(shape.k / of["BK"]) / parts)  # tiles of K per block
-        full, left = divmod(blocks, self.multiprocessors * tile.resident)
-        last: float = math.ceil(left / self.multiprocessors)
-        if full:
-            # Blocks that run together end together, and as many new ones take their place. The more blocks a
-            # multiprocessor holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them,
-            # and even for 4.
-            packed = max(0.0, 2 - tile.resident / 2)
-            last += packed * (min(left, tile.resident) - last)
-        us = (full + (left > 0)) * tile.block_us
-        for held, steps_of_all in ((tile.resident, full * steps), (last, steps * (left > 0))):
-            us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
-        few = max(1.0, self.multiprocessors / (2 * blocks))
-        read = shape.compulsory_bytes + self.row_bytes * shape.k * math.ceil(shape.n / of["BN"])
-        us = self.launch_us + math.hypot(us, few * read / self.read_gbs / 1e3)
-        if parts > 1:  # a launch that adds them
+        """Return the expected microseconds of a tile's launches.
+
+        parts: parts of K
+        """
+        bm = tile.template["BM"]
+        columns = math.ceil(shape.n / tile.template["BN"])  # of tiles
+        blocks = math.ceil(shape.m / bm) * columns * parts
+        compute_us = self._compute_us(tile, parts, shape, blocks)
+        # Reads are slower with fewer blocks than half of the multiprocessors.
+        slowdown = max(1.0, self.multiprocessors / (2 * blocks))
+        read_bytes = shape.compulsory_bytes + self.row_bytes * shape.k * columns
+        read_us = slowdown * read_bytes / self.read_gbs / 1e3
+        us = self.launch_us + math.hypot(compute_us, read_us)
+        if parts > 1:  # a further launch adds the parts
             us += math.ceil(parts / ADDED) * self.sum_us
         return us + rungs.added(shape, parts) / self.sum_gbs / 1e3
+
+    def _compute_us(self, tile: Tile, parts: int, shape: Shape, blocks: int) -> float:
+        """Return the microseconds that the busiest multiprocessor computes.
+
+        blocks: number of blocks of the grid
+        """
+        steps = math.ceil(math.ceil(shape.k / tile.template["BK"]) / parts)  # tiles of K per block
+        full_waves, last_wave = divmod(blocks, self.multiprocessors * tile.resident)
+        us = full_waves * tile.block_us
+        if last_wave:
+            us = (full_waves + 1) * tile.block_us
+        us += full_waves * steps * max(tile.alone_us, tile.resident * tile.shared_us)
+        if not last_wave:
+            return us
+        last_blocks: float = math.ceil(last_wave / self.multiprocessors)  # per multiprocessor
+        if full_waves:
+            # Blocks that run together end together, and as many new blocks take their place. The
+            # more blocks a multiprocessor has, the less this is so: in sweeps on an H200, the
+            # last wave is packed for 2 blocks, and even for 4.
+            packed = max(0.0, 2 - tile.resident / 2)
+            last_blocks += packed * (min(last_wave, tile.resident) - last_blocks)
+        return us + steps * max(tile.alone_us, last_blocks * tile.shared_us)
 
 
 @cache
 def table() -> Table:
-    """The table in the package. Raises WorklogError if it is missing or can't be read."""
+    """Load the package's table. Raises WorklogError if it is missing or can't be read."""
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
         shapes = (Shape(*sizes) for sizes in document["shapes"])
@@ -163,18 +186,26 @@ def table() -> Table:
         ) from error
 
 
+# Expected microseconds, the error bound, and what makes the kernel.
+_Candidate = tuple[float, float, partial[Kernel]]
+
+
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, **how: Any) -> Kernel:
-    """The kernel that is expected to be the fastest at a shape. how: as for candidates. Raises BadSetting, with the
-    least error that one keeps, if there is none.
+def choose(shape: Shape, **options: Any) -> Kernel:
+    """Return the kernel that is expected to be the fastest at a shape.
+
+    options: as for candidates()
+
+    Raises BadSetting if no kernel keeps max_error, with the smallest error that a kernel keeps.
     """
-    listed = candidates(shape, **how)
-    if not listed:
-        least = exact_bound(shape.k)
+    timed = candidates(shape, **options)
+    if not timed:
+        smallest = exact_bound(shape.k)
         raise BadSetting(
-            f"sgemm: no kernel keeps max_error={how['max_error']:g} at {shape}: give {least:.3g} or more"
+            f"sgemm: no kernel keeps max_error={options['max_error']:g} at {shape}: give {smallest:.3g} or more"
         )
-    return min(listed, key=lambda candidate: candidate[0])[1]()
+    _, make_kernel = min(timed, key=lambda candidate: candidate[0])
+    return make_kernel()
 
 
 def candidates(
@@ -187,70 +218,116 @@ def candidates(
     max_error: float = math.inf,
     gpu: Gpu | None = None,
 ) -> list[tuple[float, partial[Kernel]]]:
-    """Expected microseconds, and what makes the kernel, of each that may be launched. aligned: whether A, B and C are
-    at multiples of 16 bytes. a_by_columns, b_by_columns: whether A and B are in column-major order. arch: as "sm_90",
-    where `bulk_copies` and `split` run. split: whether it is among them. max_error: of those that keep it, and with
-    sums in double precision, too. gpu: default, the table's.
+    """Return the kernels that may be launched: microseconds, and what makes the kernel.
+
+    aligned: whether A, B and C are at multiples of 16 bytes
+    a_by_columns, b_by_columns: whether A and B are in column-major order
+    arch: the architecture; `bulk_copies` and `split` run on "sm_90"
+    split: whether the rung split is a candidate
+    max_error: only kernels that keep this error; also a kernel that sums in double precision
+    gpu: default: the table's GPU
     """
-    wide = aligned and shape.n % 4 == 0 and (shape.m % 4 == 0 or not a_by_columns)
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
     on_hopper = arch == "sm_90" and by_rows
-    of = table() if gpu is None else table().on(gpu)
-    made = list[tuple[float, float, partial[Kernel]]]()
-    for tile in of.tiles:
-        template = tile.template
-        bk = tile.template["BK"]
-        steps = math.ceil(shape.k / bk)
+    width = _load_width(shape, aligned, a_by_columns)
+    times = table() if gpu is None else table().on(gpu)
+    bounded = list[_Candidate]()
+    for tile in times.tiles:
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:
-                made.append((of.us(tile, 1, shape), fp32_bound(shape.k), partial(replace, BULK)))
-        elif template["WIDTH"] != (4 if wide else 1):
+                us = times.us(tile, 1, shape)
+                bounded.append((us, fp32_bound(shape.k), partial(replace, BULK)))
+        elif tile.template["WIDTH"] != width:
             continue
         elif tile.kernel == rungs.SLICED.name:
-            if by_rows and template["BN"] >= min(8, shape.n):  # sectors of 8 floats, or rows of B
-                error = fp32_bound(
-                    steps + 5 + bk * template["BN"] // template["TN"] // 32
-                )  # lanes, warps
-                made.append((of.us(tile, 1, shape), error, partial(rungs.sliced, template)))
+            # Sectors of 8 floats, or rows of B.
+            if by_rows and tile.template["BN"] >= min(8, shape.n):
+                bounded.append(_sliced(times, tile, shape))
         else:
-            most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
-            for parts in (parts for parts in PARTS if parts <= max(1, most)):
-                error = fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
-                make = partial(rungs.any_shape, template, parts, a_by_columns, b_by_columns)
-                made.append((of.us(tile, parts, shape), error, make))
+            for parts in _possible_parts(tile, shape):
+                bounded.append(_of_parts(times, tile, parts, shape, a_by_columns, b_by_columns))
     if split and on_hopper:
         error = split_bound(shape, rungs.split_tile(shape)[1])
-        made.append((of.split_us(shape), error, partial(rungs.split_at, shape)))
+        bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape)))
     if max_error < math.inf:
-        kernel = replace(
-            rungs.EXACT,
-            template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)),
-        )
-        us = (
-            of.launch_us
-            + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
-        )
-        made.append((us, exact_bound(shape.k), partial(replace, kernel)))
-    return [(us, make) for us, error, make in made if error <= max_error]
+        bounded.append(_exact(times, shape, a_by_columns, b_by_columns))
+    return [(us, make_kernel) for us, error, make_kernel in bounded if error <= max_error]
+
+
+def _load_width(shape: Shape, aligned: bool, a_by_columns: bool) -> int:
+    """Return the floats that a load can move: 4 if each row begins at a multiple of 16 bytes."""
+    if not aligned or shape.n % 4:
+        return 1
+    return 1 if a_by_columns and shape.m % 4 else 4
+
+
+def _possible_parts(tile: Tile, shape: Shape) -> list[int]:
+    """Return the numbers of parts that K can have with this tile."""
+    by_k = shape.k // (LEAST_TILES * tile.template["BK"])
+    by_workspace = MOST_WORKSPACE // (FLOAT_BYTES * shape.m * shape.n)
+    largest = max(1, min(by_k, by_workspace))
+    return [parts for parts in PARTS if parts <= largest]
+
+
+def _sliced(times: Table, tile: Tile, shape: Shape) -> _Candidate:
+    """Return a tile of the rung sliced as a candidate."""
+    template = tile.template
+    steps = math.ceil(shape.k / template["BK"])
+    warps = template["BK"] * template["BN"] // template["TN"] // 32
+    error = fp32_bound(steps + 5 + warps)  # 5 steps add the lanes of a warp
+    return times.us(tile, 1, shape), error, partial(rungs.sliced, template)
+
+
+def _of_parts(
+    times: Table,
+    tile: Tile,
+    parts: int,
+    shape: Shape,
+    a_by_columns: bool,
+    b_by_columns: bool,
+) -> _Candidate:
+    """Return a tile of the rung best with K in these parts as a candidate."""
+    bk = tile.template["BK"]
+    steps = math.ceil(shape.k / bk)
+    error = fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
+    make_kernel = partial(rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns)
+    return times.us(tile, parts, shape), error, make_kernel
+
+
+def _exact(times: Table, shape: Shape, a_by_columns: bool, b_by_columns: bool) -> _Candidate:
+    """Return the kernel with sums in double precision as a candidate."""
+    template = dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns))
+    kernel = replace(rungs.EXACT, template=template)
+    waves = math.ceil(math.prod(kernel.blocks(shape)) / times.multiprocessors)
+    us = times.launch_us + waves * shape.k * EXACT_US
+    return us, exact_bound(shape.k), partial(replace, kernel)
 
 
 def _bound(roundings: float) -> float:
-    """Of this many roundings one after the other."""
-    return roundings * U / (1 - roundings * U) if roundings * U < 1 else math.inf
+    """Return the error bound of this many roundings one after the other."""
+    error = roundings * UNIT_ROUNDOFF
+    return error / (1 - error) if error < 1 else math.inf
 
 
 def fp32_bound(terms: int, parts: int = 1) -> float:
-    """Of a chain of `terms` fused multiply-adds, and of the sum of `parts` of them in turn: each product takes part in
-    at most `terms` + `parts` - 1 roundings (Higham, section 3.1).
+    """Return the error bound of chains of fused multiply-adds and of their sum.
+
+    terms: length of a chain
+    parts: number of chains, which are added in turn
+
+    Each product takes part in at most `terms` + `parts` - 1 roundings (Higham, section 3.1).
     """
     return _bound(terms + parts - 1 + ENDING)
 
 
 def split_bound(shape: Shape, parts: int) -> float:
-    """Of rung 26 with K in these parts. 2 instructions per stage multiply the first halves, 4 the small products before
-    them. Each is off by TRUNCATED of the sum of magnitudes so far; the first stage's small products by 2^-10 of that.
-    FP32 registers add what 4 stages sum. An element that pass 2 sums again has a chain per lane of a warp, and 5 steps
-    that add these; the larger bound counts. The magnitudes of the halves' products exceed |A| |B| by 2^-9 at most.
+    """Return the error bound of rung 26 with K in these parts.
+
+    2 instructions per stage multiply the first halves, 4 the small products before them. Each
+    instruction is off by TRUNCATED of the sum of magnitudes so far; the first stage's small
+    products by 2^-10 of that. FP32 registers add the sums of 4 stages. An element that pass 2
+    sums again has a chain per lane of a warp, and 5 steps that add these; the larger bound
+    counts. The magnitudes of the halves' products exceed |A| |B| by 2^-9 at most.
     """
     stages = math.ceil(math.ceil(shape.k / STAGE_K) / parts)
     summed = min(stages, PROMOTED)
@@ -261,5 +338,8 @@ def split_bound(shape: Shape, parts: int) -> float:
 
 
 def exact_bound(k: int) -> float:
-    """Of sums in double precision: K fused multiply-adds and three more roundings of 2^-53, and one to FP32."""
-    return U + (k + ENDING) * 2.0**-53
+    """Return the error bound of sums in double precision.
+
+    K fused multiply-adds and three more roundings of 2^-53, and a rounding to FP32.
+    """
+    return UNIT_ROUNDOFF + (k + ENDING) * 2.0**-53

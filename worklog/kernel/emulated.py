@@ -1,6 +1,7 @@
 """The emulator as a device of the gate, and the PTX that it runs: NVRTC's, or the package's.
 
-Kernels run at launch; an error finding is raised where a GPU reports a fault, at the next synchronisation.
+Kernels run at launch. An error finding is raised when a GPU reports a fault: at the next
+synchronisation.
 """
 
 from __future__ import annotations
@@ -38,45 +39,57 @@ RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes"
 
 
 def label(arch: str) -> str:
-    """The source of results of PTX that is compiled here."""
+    """Return the label of results of PTX that is compiled here."""
     return f"emulated · {arch} PTX"
 
 
 def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
-    """Compile; without NVRTC, take the shipped PTX of the same source, without cubin and log. Returns also the label
-    of its results.
+    """Compile a program. Return the compiled code and the label of its results.
 
-    Raises CompileFailed, BadSetting, and NvrtcMissing if that is not shipped; WorklogError if a file of the
-    package is missing.
+    Without NVRTC, the code is the shipped PTX of the same source, without cubin and log.
+
+    Raises CompileFailed, BadSetting, and NvrtcMissing if the PTX isn't shipped; WorklogError if
+    a file of the package is missing.
     """
     try:
         return compile_cuda(program, arch), label(arch)
     except NvrtcMissing as missing:
         try:
-            index = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
-            for entry in index["programs"]:
-                if entry["sha256"] == program.sha256 and arch == index["arch"]:
-                    ptx = (FOLDER / entry["ptx"]).read_text(encoding="utf-8")
-                    known: dict[str, Any] = {what: entry[what] for what in RESOURCES}
-                    known["shared_accesses"] = tuple(
-                        (what, int(n)) for what, n in entry["shared_accesses"].items()
-                    )
-                    shipped = Compiled(
-                        program, entry["symbol"], arch, ptx=ptx, cubin=b"", log="", **known
-                    )
-                    return shipped, f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
+            shipped = _shipped(program, arch)
         except OSError as error:
             raise WorklogError(
                 f"the shipped PTX is missing: {error}; install gemm-worklog again"
             ) from error
+        if shipped is not None:
+            return shipped
         raise NvrtcMissing(
             f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
             f"{program.name} for {arch} is not among them)"
         ) from missing
 
 
+def _shipped(program: Program, arch: str) -> tuple[Compiled, str] | None:
+    """Return the shipped PTX of a program, and the label of its results; None without it.
+
+    Raises OSError if a file of the package is missing.
+    """
+    index = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
+    for entry in index["programs"]:
+        if entry["sha256"] == program.sha256 and arch == index["arch"]:
+            ptx = (FOLDER / entry["ptx"]).read_text(encoding="utf-8")
+            resources: dict[str, Any] = {name: entry[name] for name in RESOURCES}
+            resources["shared_accesses"] = tuple(
+                (access, int(count)) for access, count in entry["shared_accesses"].items()
+            )
+            compiled = Compiled(
+                program, entry["symbol"], arch, ptx=ptx, cubin=b"", log="", **resources
+            )
+            return compiled, f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
+    return None
+
+
 class EmulatedFault(LaunchFailed):
-    """A launch has error findings, which are in `findings`."""
+    """Error findings of a launch, which are in `findings`."""
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
         super().__init__(message)
@@ -86,7 +99,10 @@ class EmulatedFault(LaunchFailed):
 
 @contextmanager
 def naming(program: Program) -> Iterator[None]:
-    """Add the file name to the error for an unsupported instruction, which starts with its line."""
+    """Add the file name to the error for an unsupported instruction.
+
+    The error starts with its line.
+    """
     try:
         yield
     except UnsupportedInstruction as error:
@@ -97,22 +113,21 @@ def naming(program: Program) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class EmulatedKernel:
-    """A compiled entry, loaded. program: what it was compiled from. variables: its __device__ variables, by name, which
-    keep their values between launches.
-    """
+    """A compiled entry, loaded."""
 
-    program: Program
+    program: Program  # that it was compiled from
     kernel: Kernel
     compiled: Compiled
+    # Its __device__ variables, by name, which keep their values between launches.
     variables: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class EmulatedBuffer:
-    """Memory of the emulator. data: float32, flat. skew: bytes from the last 256-byte boundary to the data."""
+    """Memory of the emulator."""
 
-    data: NDArray[np.float32]
-    skew: int = 0
+    data: NDArray[np.float32]  # flat
+    skew: int = 0  # bytes from the last 256-byte boundary to the data
 
     @property
     def size(self) -> int:
@@ -121,15 +136,13 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes blocks and warps
-    in another schedule (see worklog.emulator.launch), so that a result that depends on it differs.
+    """The emulator as a worklog.kernel.device.Device.
 
-    arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
-    the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
-    by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
-    its block. progress: of the running launch, as for worklog.emulator.launch. instructions: that warps
-    took in all launches. most_instructions: from which on a launch raises TooLarge. only_blocks: as for
-    worklog.emulator.launch.
+    Each repeated launch of a kernel on a grid uses another schedule of blocks and warps (see
+    worklog.emulator.launch), so that a result that depends on the schedule differs.
+
+    arch: the architecture to compile for
+    races, count, budget: as for worklog.emulator.launch
     """
 
     source = "emulated"
@@ -138,25 +151,31 @@ class EmulatedDevice:
         self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET
     ) -> None:
         self.arch = arch
-        self.label = label(arch)
+        self.label = label(
+            arch
+        )  # of all results; names the package's PTX if a kernel is from there
         self.races = races
         self.count = count
         self.budget = budget
-        self.last: Result | None = None
-        self.findings: list[Finding] = []
-        self.printed: tuple[str, ...] = ()
+        self.last: Result | None = None  # of the latest launch
+        self.findings: list[Finding] = []  # of all launches
+        self.printed: tuple[str, ...] = ()  # by the first launch that prints
+        # Of each kernel that takes named arguments, by the hash of its program and its block.
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
-        self.progress: Callable[[int, int], None] = lambda done, blocks: None
-        self.instructions = 0
-        self.most_instructions = math.inf
+        # Called during a launch, as for worklog.emulator.launch.
+        self.progress: Callable[[int, int], None] = lambda finished, blocks: None
+        self.instructions = 0  # of warps, in all launches
+        self.most_instructions = math.inf  # a launch that exceeds them raises TooLarge
         self._slices = 0  # of the running launch
-        self.only_blocks: Sequence[int] | None = None
+        self.only_blocks: Sequence[int] | None = None  # as for worklog.emulator.launch
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
     def compile(self, program: Program) -> EmulatedKernel:
-        """Compile for the architecture, or take shipped PTX. As a CUDA module is loaded, each call sets the kernel's
-        __device__ variables to their initial values; launches keep what they write there.
+        """Compile for the architecture, or load shipped PTX.
+
+        Like loading a CUDA module, each call sets the kernel's __device__ variables to their
+        initial values. Launches keep what they write there.
 
         Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
         """
@@ -167,7 +186,10 @@ class EmulatedDevice:
         return EmulatedKernel(program, kernel, out, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
-        """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
+        """Return a new buffer with a copy of the array's elements, row-major.
+
+        Raises TooLarge.
+        """
         try:
             return EmulatedBuffer(np.array(host, dtype=np.float32, order="C").reshape(-1))
         except MemoryError as error:
@@ -184,13 +206,19 @@ class EmulatedDevice:
         buffer.data[:] = value
 
     def download(self, buffer: Any) -> NDArray[np.float32]:
-        """A copy of the elements. Raises EmulatedFault if a launch has error findings."""
+        """Return a copy of the elements.
+
+        Raises EmulatedFault if a launch has error findings.
+        """
         self.synchronize()
-        out: NDArray[np.float32] = buffer.data.copy()
-        return out
+        elements: NDArray[np.float32] = buffer.data.copy()
+        return elements
 
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
-        """Part of a buffer, without a copy. A kernel may access only this part."""
+        """Return a part of a buffer, without a copy.
+
+        A kernel may access only this part.
+        """
         if not 0 <= start <= start + size <= buffer.size:
             raise BadLaunch(
                 f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}"
@@ -200,14 +228,16 @@ class EmulatedDevice:
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
     ) -> None:
-        """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
+        """Run a kernel to the end.
+
+        Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings.
+        """
         names = kernel.program.arguments or ("",) * len(arguments)
-        values = [
-            Pointer(value.data, value.data.nbytes, name, value.skew)
-            if isinstance(value, EmulatedBuffer)
-            else value
-            for name, value in zip(names, arguments, strict=True)
-        ]
+        values = []
+        for name, value in zip(names, arguments, strict=True):
+            if isinstance(value, EmulatedBuffer):
+                value = Pointer(value.data, value.data.nbytes, name, value.skew)
+            values.append(value)
         self._slices = 0
         self._require_instructions()
         with naming(kernel.program):
@@ -225,35 +255,48 @@ class EmulatedDevice:
         faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]
         self._faults += faults
         if kernel.program.arguments and not faults:
-            sizes = (block,) if isinstance(block, int) else block
-            key = kernel.program.sha256, sizes
-            if key not in self.coverage:
-                taken = kernel.program.arguments
-                plain = ("" if is_computed(name) else name.removeprefix(WIDE) for name in taken)
-                self.coverage[key] = Coverage(kernel.kernel, tuple(plain), sizes)
-            self.coverage[key].add(self.last)
+            self._cover(kernel, block, self.last)
 
-    def _watch(self, done: int, blocks: int) -> None:
-        self.progress(done, blocks)
+    def _cover(self, kernel: EmulatedKernel, block: Block, result: Result) -> None:
+        """Add a launch to the coverage of its kernel and block."""
+        sizes = (block,) if isinstance(block, int) else block
+        key = kernel.program.sha256, sizes
+        if key not in self.coverage:
+            names = []
+            for name in kernel.program.arguments:
+                names.append("" if is_computed(name) else name.removeprefix(WIDE))
+            self.coverage[key] = Coverage(kernel.kernel, tuple(names), sizes)
+        self.coverage[key].add(result)
+
+    def _watch(self, finished: int, blocks: int) -> None:
+        """Report progress, and count a slice of instructions.
+
+        finished: number of finished blocks
+        """
+        self.progress(finished, blocks)
         self._slices += 1
         self._require_instructions()
 
     def _require_instructions(self) -> None:
-        """Raise TooLarge if the launches have taken more instructions than they may."""
-        taken = self.instructions + self._slices * SLICE
-        if taken > self.most_instructions:
-            self.instructions = taken
+        """Raise TooLarge if the launches have executed more instructions than they may."""
+        instructions = self.instructions + self._slices * SLICE
+        if instructions > self.most_instructions:
+            self.instructions = instructions
             raise TooLarge(
                 f"the launches take more than {self.most_instructions:,.0f} instructions: use a "
                 "smaller size"
             )
 
     def synchronize(self) -> None:
-        """Launches have finished already. Raises EmulatedFault for the error findings since the last call."""
+        """Raise EmulatedFault for the error findings since the last call.
+
+        Launches have finished already.
+        """
         faults, self._faults = self._faults, []
         if not faults:
             return
         kernel, first = faults[0]
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        message = f"{kernel.program.name}:{first.line}: {first.kind}: {first.message}{more}\n    {first.text}"
+        count = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        place = f"{kernel.program.name}:{first.line}"
+        message = f"{place}: {first.kind}: {first.message}{count}\n    {first.text}"
         raise EmulatedFault(message, tuple(finding for _, finding in faults))

@@ -1,18 +1,22 @@
-"""Host functions: functions that launch GPU work themselves, such as a Python function, a torch op, a Triton kernel or
-a C function of a shared library.
+"""Host functions: functions that launch GPU work themselves.
 
-The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. A (M x K), B (K x N) and C (M x N) are
-row-major float32 matrices of the harness: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on the
-same memory. The function writes C in place, leaves A and B unchanged, does not read C when beta is 0, and returns None
-or C itself. It launches on the current stream, which is set for CuPy and PyTorch; a parameter named `stream` gets its
-handle as an integer. It joins work on other streams into that stream before it returns. To be timed it must not wait
-for the GPU. It compiles and allocates at its first call.
+Examples: a Python function, a torch op, a Triton kernel or a C function of a shared library.
 
-In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
-B, float beta, float* C, cudaStream_t stream)`.
+The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. A (M x K),
+B (K x N) and C (M x N) are row-major float32 matrices of the harness: CuPy arrays, or with
+`ARRAYS = "torch"` in the file PyTorch tensors on the same memory. The function writes C in
+place, leaves A and B unchanged, doesn't read C when beta is 0, and returns None or C itself.
+It launches on the current stream, which is set for CuPy and PyTorch; a parameter named
+`stream` gets the stream's handle as an integer. It joins work on other streams into that
+stream before it returns. To be timed it must not wait for the GPU. It compiles and allocates
+at its first call.
 
-A child process loads the code. A host function is trusted not to tamper with that process: mistakes and the known ways
-to fool a benchmark are caught, code that rewrites the harness, the gate or a clock in the same interpreter is not.
+In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha,
+const float* A, const float* B, float beta, float* C, cudaStream_t stream)`.
+
+A child process loads the code. A host function is trusted not to tamper with that process:
+mistakes and the known ways to fool a benchmark are caught. Code that rewrites the harness, the
+gate or a clock in the same interpreter isn't caught.
 """
 
 from __future__ import annotations
@@ -51,88 +55,97 @@ C_SIGNATURE = (*map(ctype_of, SGEMM.signature), ctypes.c_void_p)  # the last one
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A reference to a host function. where: an importable module, or the absolute path of a .py file or a shared
-    library. arrays: one of ARRAYS; "" takes the file's choice. sha256: of the file when the record was made, "" for a
-    module.
-    """
+    """A reference to a host function."""
 
-    where: str
+    where: str  # an importable module, or the absolute path of a .py file or a shared library
     function: str
-    arrays: str = ""
-    sha256: str = ""
+    arrays: str = ""  # an element of ARRAYS; "" for the file's choice
+    sha256: str = ""  # of the file when the record was made, "" for a module
 
     @classmethod
     def of(cls, function: str | Callable[..., object], arrays: str = "") -> HostFunction:
-        """As worklog.kernel.Kernel.from_function."""
-        where, _, name = (
-            function.rpartition(":") if isinstance(function, str) else _reference(function)
-        )
-        if not where or not name.isidentifier():
+        """Return the reference to a function.
+
+        function, arrays: as for worklog.kernel.Kernel.from_function, which states the errors
+        """
+        if isinstance(function, str):
+            origin, _, name = function.rpartition(":")
+        else:
+            origin, name = _reference(function)
+        if not origin or not name.isidentifier():
             advice = f"give module:function, file.py:function or lib{LIBRARY}:function; for SGEMM, a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
-        if not (where.endswith((".py", LIBRARY)) or os.sep in where):
-            if where.endswith(".cu") or not all(part.isidentifier() for part in where.split(".")):
-                what = f"a module's name, a .py file or a {LIBRARY} file; of a .cu file, name the kernel with --entry"
-                raise BadSetting(f"cannot read {function!r}: {where!r} isn't {what}")
-            return cls(where, name, arrays)
-        if where.endswith(LIBRARY) and arrays not in ("", "pointers"):
+        if not (origin.endswith((".py", LIBRARY)) or os.sep in origin):
+            if origin.endswith(".cu") or not all(part.isidentifier() for part in origin.split(".")):
+                expected = (
+                    f"a module's name, a .py file or a {LIBRARY} file; "
+                    "of a .cu file, name the kernel with --entry"
+                )
+                raise BadSetting(f"cannot read {function!r}: {origin!r} isn't {expected}")
+            return cls(origin, name, arrays)
+        if origin.endswith(LIBRARY) and arrays not in ("", "pointers"):
             raise BadSetting(f"a shared library takes pointers, not {arrays} arrays")
-        path = Path(where).resolve()
+        path = Path(origin).resolve()
         return cls(str(path), name, arrays, _sha256(path))
 
     @property
     def file(self) -> str:
-        """The name of its file, or its module."""
+        """The name of the function's file or module."""
         return Path(self.where).name if self.sha256 else self.where
 
     def loaded(self, fresh: bool = False) -> tuple[Callable[..., object], str]:
-        """The function, and the arrays that it takes. A file is loaded anew each time, a module once. fresh: from a
-        copy of a library. Raises BadSetting.
+        """Load the function. Return it and the arrays that it takes.
+
+        fresh: whether to load a copy of a library
+
+        A file is loaded anew each time, a module once. Raises BadSetting.
         """
         if self.where.endswith(LIBRARY):
-            path = self._unchanged()
-            try:
-                with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
-                    library: Any = ctypes.CDLL(str(shutil.copy(path, folder) if fresh else path))
-                    function = getattr(library, self.function)
-            except (OSError, AttributeError) as error:
-                advice = 'it must be an extern "C" function'
-                raise BadSetting(
-                    f"cannot load {self.function} from {path}: {error}; {advice}"
-                ) from error
-            function.argtypes = C_SIGNATURE
-            function.restype = None
-            return function, "pointers"
+            return self._load_from_library(fresh), "pointers"
         module = self.module()
         function = getattr(module, self.function, None)
         if not callable(function):
-            names = [
-                name
-                for name, value in vars(module).items()
-                if callable(value) and not name.startswith("_")
-            ]
             raise BadSetting(
-                f"{self.where} has no function {self.function}: it has {', '.join(names) or 'none'}"
+                f"{self.where} has no function {self.function}: it has {_functions_of(module)}"
             )
         arrays = self.arrays or str(getattr(module, "ARRAYS", "cupy"))
         if arrays not in ARRAYS:
             raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
         return function, arrays
 
+    def _load_from_library(self, fresh: bool) -> Any:
+        """Load the function of a shared library, or of a fresh copy. Raises BadSetting."""
+        path = self._unchanged_file()
+        try:
+            with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
+                library: Any = ctypes.CDLL(str(shutil.copy(path, folder) if fresh else path))
+                function = getattr(library, self.function)
+        except (OSError, AttributeError) as error:
+            advice = 'it must be an extern "C" function'
+            raise BadSetting(
+                f"cannot load {self.function} from {path}: {error}; {advice}"
+            ) from error
+        function.argtypes = C_SIGNATURE
+        function.restype = None
+        return function
+
     def describe(self) -> dict[str, Any]:
-        """As worklog.kernel.Kernel.describe."""
+        """Return the description for a run, as worklog.kernel.Kernel.describe does."""
         return {"file": self.file, "sha256": self.sha256, "entry": self.function}
 
     def module(self) -> ModuleType:
-        """The file as a new module, or the importable module. Raises BadSetting with the module's error and line."""
-        path = self._unchanged() if self.sha256 else None
-        for folder in [os.getcwd()] if path is None else [str(path.parent), os.getcwd()]:
+        """Load the file as a new module, or the importable module.
+
+        Raises BadSetting with the module's error and line.
+        """
+        path = self._unchanged_file() if self.sha256 else None
+        folders = [os.getcwd()] if path is None else [str(path.parent), os.getcwd()]
+        for folder in folders:
             if folder not in sys.path:
-                sys.path.append(
-                    folder
-                )  # at the end, so that no file there replaces a module of the harness
+                # At the end, so that no file there replaces a module of the harness.
+                sys.path.append(folder)
         try:
             if path is None:
                 return importlib.import_module(self.where)
@@ -146,11 +159,21 @@ class HostFunction:
             raise BadSetting(f"cannot load {self.where}: {words_of(error)}") from error
         return module
 
-    def _unchanged(self) -> Path:
+    def _unchanged_file(self) -> Path:
+        """Return the path of the file. Raises BadSetting if the file has changed."""
         path = Path(self.where)
         if _sha256(path) != self.sha256:
             raise BadSetting(f"{path} has changed since the kernel was made: make it again")
         return path
+
+
+def _functions_of(module: ModuleType) -> str:
+    """Return the names of a module's public functions and classes, for a message."""
+    names = []
+    for name, value in vars(module).items():
+        if callable(value) and not name.startswith("_"):
+            names.append(name)
+    return ", ".join(names) or "none"
 
 
 class HostSubject(Runnable):
@@ -175,14 +198,15 @@ class HostSubject(Runnable):
             if signature is not None:
                 signature.bind(1.0, None, None, 0.0, None, **self.stream)
         except TypeError as error:
-            named = f"{kernel.host.where}:{kernel.host.function}{signature}"
-            raise BadSetting(f"{named} cannot be called as {CONTRACT}: {error}") from error
+            declaration = f"{kernel.host.where}:{kernel.host.function}{signature}"
+            raise BadSetting(f"{declaration} cannot be called as {CONTRACT}: {error}") from error
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
-        loaded = {"arrays": self.arrays, "user": LABEL, "label": LABEL}
         return {
             **self.kernel.describe(),
-            **loaded,
+            "arrays": self.arrays,
+            "user": LABEL,
+            "label": LABEL,
             "domain": str(self.domain),
             "claimed": self.claimed,
         }
@@ -190,34 +214,49 @@ class HostSubject(Runnable):
     def enqueue(
         self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
     ) -> None:
-        """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""
+        """Call the function once.
+
+        Raises BadSetting, and LaunchFailed for the function's errors and a broken contract.
+        """
         self.kernel.check(shape)
-        sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
-        of_a, of_b, of_c = (
-            self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes
-        )
-        before = (shape.m, shape.n, shape.k) if self.is_library else ()
-        behind = (self.loan.handle,) if self.is_library else ()
+        array_a = self.loan.array(a, (shape.m, shape.k), "float32")
+        array_b = self.loan.array(b, (shape.k, shape.n), "float32")
+        array_c = self.loan.array(c, (shape.m, shape.n), "float32")
+        arguments = [alpha, array_a, array_b, beta, array_c]
+        if self.is_library:
+            arguments = [shape.m, shape.n, shape.k, *arguments, self.loan.handle]
         with calling(self.name, self.loan):
-            returned = self.function(*before, alpha, of_a, of_b, beta, of_c, *behind, **self.stream)
-        if returned is not None and returned is not of_c:
+            returned = self.function(*arguments, **self.stream)
+        if returned is not None and returned is not array_c:
             advice = "write the result into C, and return None or C itself"
             raise LaunchFailed(
                 f"{self.name} returned a value of type {type(returned).__name__}: {advice}"
             )
 
 
-def loan_of(device: Device, what: str) -> Callable[[str], Any]:
-    """A GPU's memory and stream as host functions use them, by their arrays, as CudaLoan. Raises NoGpu."""
+def loan_of(device: Device, reason: str) -> Callable[[str], Any]:
+    """Return the function that makes a loan of a GPU's memory and stream.
+
+    The function returns a CudaLoan for a kind of arrays.
+
+    reason: why a GPU is needed, for the message
+
+    Raises NoGpu.
+    """
     loan: Callable[[str], Any] | None = getattr(device, "loan", None)
     if loan is None:
-        raise NoGpu(f"{what}: it needs a GPU, and this device is {device.source}")
+        raise NoGpu(f"{reason}: it needs a GPU, and this device is {device.source}")
     return loan
 
 
 @contextmanager
 def calling(name: str, loan: Any) -> Iterator[None]:
-    """While a host function is called. Raises LaunchFailed for its errors."""
+    """Set the loan's stream while a host function is called.
+
+    name: the function's name for messages
+
+    Raises LaunchFailed for the function's errors.
+    """
     try:
         with loan.current():
             yield
@@ -228,25 +267,30 @@ def calling(name: str, loan: Any) -> Iterator[None]:
 
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
-    """Its parameters; compiled code may state none."""
+    """Return a function's signature; None if it has none, like some compiled code."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None
 
 
-def _reference(function: Callable[..., object]) -> tuple[str, str, str]:
-    """Where a live function is, and its name. Raises BadSetting if a child process cannot load it."""
+def _reference(function: Callable[..., object]) -> tuple[str, str]:
+    """Return the module or file of a live function, and its name.
+
+    Raises BadSetting if a child process can't load it.
+    """
     name = str(getattr(function, "__qualname__", ""))
-    module = str(getattr(function, "__module__", ""))
-    where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
-    if not name.isidentifier() or not where:
+    origin = str(getattr(function, "__module__", ""))
+    if origin == "__main__":
+        origin = getattr(sys.modules.get("__main__"), "__file__", "")
+    if not name.isidentifier() or not origin:
         advice = "define a function at the top level of a file, and give file.py:function"
         raise BadSetting(f"a child process cannot load {name or function!r}: {advice}")
-    return where, ":", name
+    return origin, name
 
 
 def _sha256(path: Path) -> str:
+    """Return the hash of a file. Raises WorklogError if it can't be read."""
     try:
         require_file(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -255,13 +299,17 @@ def _sha256(path: Path) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """The first line of an error, with the file and line of the innermost frame that isn't of this package."""
+    """Return the first line of an error, with the file and line of the innermost frame.
+
+    Frames of this package are skipped.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    last = ([frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames)[-1]
-    file, line = (
-        (error.filename, error.lineno)
-        if isinstance(error, SyntaxError)
-        else (last.filename, last.lineno)
-    )
-    first = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-    return f"{first} ({Path(file or '?').name}:{line})"
+    user_frames = [frame for frame in frames if not frame.filename.startswith(PACKAGE)]
+    innermost = (user_frames or frames)[-1]
+    file: str | None = innermost.filename
+    line = innermost.lineno
+    if isinstance(error, SyntaxError):
+        file = error.filename
+        line = error.lineno
+    first_line = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+    return f"{first_line} ({Path(file or '?').name}:{line})"

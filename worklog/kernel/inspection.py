@@ -1,4 +1,7 @@
-"""A kernel's cost without a GPU: resources, occupancy, and the memory counts of each source line. Never a time."""
+"""A kernel's cost without a GPU: resources, occupancy, and the memory counts of each source line.
+
+Never a time.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,53 +35,51 @@ SASS_SHOWN = 12  # instructions of a main loop
 
 @dataclass(frozen=True)
 class Sass:
-    """The machine code's main loop by architecture; note: why there is none."""
+    """The machine code's main loops."""
 
-    loops: Mapping[str, MainLoop] = field(default_factory=dict)
-    note: str = ""
+    loops: Mapping[str, MainLoop] = field(default_factory=dict)  # by architecture
+    note: str = ""  # why there is none
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a kernel. compiled: PTX, cubin and resources per architecture; main: the one that is counted.
-    threads: per block. lines: counts by source line, if it was run. caveats: why it wasn't, or where a GPU may count
-    otherwise.
-    """
+    """A kernel's resources, occupancy and counts."""
 
-    compiled: tuple[Compiled, ...] = field(repr=False)
-    main: Compiled = field(repr=False)
-    threads: int | None
+    compiled: tuple[Compiled, ...] = field(repr=False)  # PTX, cubin and resources by architecture
+    main: Compiled = field(repr=False)  # the compiled code that is counted
+    threads: int | None  # per block
     label: str
     sass: Sass
     shape: Shape | None = None
-    lines: Mapping[int, Counts] = field(default_factory=dict)
+    lines: Mapping[int, Counts] = field(default_factory=dict)  # by source line, if it was run
     findings: tuple[Finding, ...] = ()
-    caveats: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()  # why it wasn't run, or on what a GPU may count otherwise
 
     @property
     def counts(self) -> Counts:
-        """All lines together."""
+        """The counts of all lines together."""
         return emulator.total(self.lines)
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
-        """On one architecture; None if the block is unknown."""
+        """Return the occupancy on an architecture; None if the block is unknown.
+
+        out: the code that is compiled for the architecture
+        """
+        if self.threads is None:
+            return None
         shared = out.shared_bytes + out.program.shared
-        return (
-            None
-            if self.threads is None
-            else occupancy(out.arch, self.threads, out.registers, shared)
-        )
+        return occupancy(out.arch, self.threads, out.registers, shared)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the inspection for JSON."""
         program = self.main.program
         resources = []
         for out in self.compiled:
-            at_once = self.occupancy(out)
-            of_block = {"occupancy": None if at_once is None else asdict(at_once)}
-            resources.append(
-                {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}, **of_block}
-            )
+            block_occupancy = self.occupancy(out)
+            row: dict[str, Any] = {"arch": out.arch}
+            row |= {name: getattr(out, name) for name in RESOURCES}
+            row["occupancy"] = None if block_occupancy is None else asdict(block_occupancy)
+            resources.append(row)
         text = dict(enumerate(program.source.splitlines(), 1))
         return {
             "kernel": program.entry,
@@ -88,8 +90,8 @@ class Inspection:
             "shape": None if self.shape is None else [self.shape.m, self.shape.n, self.shape.k],
             "counts": asdict(self.counts) if self.lines else None,
             "lines": [
-                {"line": n, "text": text.get(n, ""), **asdict(cost)}
-                for n, cost in self.lines.items()
+                {"line": number, "text": text.get(number, ""), **asdict(cost)}
+                for number, cost in self.lines.items()
             ],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
@@ -101,13 +103,12 @@ class Inspection:
         }
 
 
-def architectures(words: str) -> tuple[str, ...]:
-    """Read "sm_90,sm_120" or "all". Raises BadSetting."""
-    names = (
-        tuple(LIMITS)
-        if words.strip() == "all"
-        else tuple(word.strip() for word in words.split(","))
-    )
+def architectures(text: str) -> tuple[str, ...]:
+    """Return the architectures in a text such as "sm_90,sm_120" or "all".
+
+    Raises BadSetting.
+    """
+    names = [*LIMITS] if text.strip() == "all" else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in LIMITS:
             raise BadSetting(
@@ -119,15 +120,19 @@ def architectures(words: str) -> tuple[str, ...]:
 def inspect(
     kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)
 ) -> Inspection:
-    """A kernel at a shape; without grid and block, only its resources. An instruction that the emulator does not
-    support is a caveat.
+    """Inspect a kernel at a shape; without grid and block, return only its resources.
 
-    The ladder's kernels (default: 4096) are predicted from a few of their blocks and a short K, in about a second. A
-    user kernel is run in full on random data up to WHOLE (default: 128, padded to the domain); for larger sizes its
-    counts are predicted, if the same prediction for a small shape equals the counts of a full run.
+    shape: default: 4096 for the ladder's kernels; for a user kernel, 128 padded to the domain
+    archs: the architectures to compile for
 
-    Raises NotPredictable if it does not (of a rung, that is a caveat), CompileFailed, NvrtcMissing (the ladder still
-    has sm_90), LaunchFailed, and BadSetting for an architecture, a host function, or a grid without a block.
+    The ladder's kernels are predicted from a few of their blocks and a short K, in about a
+    second. A user kernel is run in full on random data up to WHOLE. For larger sizes its counts
+    are predicted, if the same prediction for a small shape equals the counts of a full run. An
+    instruction that the emulator doesn't support is a caveat.
+
+    Raises NotPredictable if the prediction differs (for a rung, that is a caveat); CompileFailed;
+    NvrtcMissing (the ladder still has sm_90); LaunchFailed; and BadSetting for an architecture,
+    a host function, or a grid without a block.
     """
     if kernel.host is not None:
         raise BadSetting(
@@ -138,9 +143,8 @@ def inspect(
             "--grid needs --block: give both to count the kernel's memory requests too"
         )
     if kernel.choose is not None:
-        kernel = kernel.at(
-            shape or RUNG_SIZE, archs[0] if len(archs) == 1 else ""
-        )  # of several, what all can run
+        # For several architectures, a kernel that all of them can run.
+        kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
@@ -148,42 +152,70 @@ def inspect(
     inspected = Inspection(compiled, main, threads, label, _main_loops(compiled))
     if not kernel.grid:
         return inspected
-    own = kernel.number is None and all(
-        kernel.code is not record.code for record in RUNGS
-    )  # of no other tile
-    shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
+    is_user_kernel = _is_user_kernel(kernel)
+    if shape is None:
+        shape = kernel.domain.padded(FILE_SIZE) if is_user_kernel else RUNG_SIZE
     inspected = replace(inspected, shape=shape)
-    findings: tuple[Finding, ...] = ()
-    confirmed = ""
     try:
-        parsed = load(main.ptx, main.symbol, main.shared_accesses)
-        notes = emulator.caveats(parsed)
-        if own:
-            whole = max(shape.m, shape.n, shape.k) <= WHOLE.m
-            small = shape if whole else kernel.domain.padded(TRIAL)
-            lines, findings = _run(kernel, small, main.arch)
-            if whole:
-                return replace(inspected, lines=lines, findings=findings, caveats=notes)
-            confirmed = f", as a full run confirmed at {small}"
-            if predict(parsed, kernel, small).lines != lines:
-                what = f"the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
-                advice = f"take a size of up to {WHOLE}, which is run in full"
-                raise NotPredictable(
-                    f"{kernel.file}: {what}: the counts of a full run at {small} differ; {advice}"
-                )
-        predicted = predict(parsed, kernel, shape)
+        code = load(main.ptx, main.symbol, main.shared_accesses)
+        with_caveats = replace(inspected, caveats=emulator.caveats(code))
+        if is_user_kernel:
+            return _with_user_counts(with_caveats, code, kernel, shape)
+        return _with_prediction(with_caveats, code, kernel, shape)
     except (emulator.UnsupportedInstruction, NotPredictable) as error:
-        if own and isinstance(error, NotPredictable):
+        if is_user_kernel and isinstance(error, NotPredictable):
             raise
         return replace(inspected, caveats=(f"memory requests not counted: {error}",))
-    label += f" · predicted from {predicted.blocks} block{'s' if predicted.blocks > 1 else ''}{confirmed}"
-    return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=notes)
+
+
+def _is_user_kernel(kernel: Kernel) -> bool:
+    """Return whether a kernel is neither a rung nor a rung with another tile."""
+    return kernel.number is None and all(kernel.code is not rung.code for rung in RUNGS)
+
+
+def _with_user_counts(
+    inspected: Inspection, code: emulator.Kernel, kernel: Kernel, shape: Shape
+) -> Inspection:
+    """Return an inspection with a user kernel's counts, from a full run or predicted.
+
+    Raises NotPredictable if the prediction for a small shape differs from a full run.
+    """
+    arch = inspected.main.arch
+    if max(shape.m, shape.n, shape.k) <= WHOLE.m:
+        lines, findings = _run(kernel, shape, arch)
+        return replace(inspected, lines=lines, findings=findings)
+    small = kernel.domain.padded(TRIAL)
+    lines, findings = _run(kernel, small, arch)
+    if predict(code, kernel, small).lines != lines:
+        reason = (
+            f"the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
+        )
+        advice = f"take a size of up to {WHOLE}, which is run in full"
+        raise NotPredictable(
+            f"{kernel.file}: {reason}: the counts of a full run at {small} differ; {advice}"
+        )
+    predicted = _with_prediction(inspected, code, kernel, shape)
+    label = f"{predicted.label}, as a full run confirmed at {small}"
+    return replace(predicted, label=label, findings=findings)
+
+
+def _with_prediction(
+    inspected: Inspection, code: emulator.Kernel, kernel: Kernel, shape: Shape
+) -> Inspection:
+    """Return an inspection with counts that are predicted from a few blocks."""
+    predicted = predict(code, kernel, shape)
+    plural = "s" if predicted.blocks > 1 else ""
+    label = f"{inspected.label} · predicted from {predicted.blocks} block{plural}"
+    return replace(inspected, label=label, lines=predicted.lines)
 
 
 def _run(
     kernel: Kernel, shape: Shape, arch: str
 ) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
-    """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
+    """Launch a kernel once with every detector and every counter on.
+
+    Return its counts by source line, and the findings. beta = 0, so C is filled with NaN.
+    """
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
@@ -195,15 +227,23 @@ def _run(
 
 
 def _main_loops(compiled: Sequence[Compiled]) -> Sass:
+    """Return the main loops of the compiled code, or why there is none."""
     if not all(out.cubin for out in compiled):
         return Sass(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
     loops = {out.arch: loop for out in compiled if (loop := loop_of(out.cubin, out.symbol))}
-    known = {arch: loop for arch, loop in loops.items() if loop.counts}
-    return Sass(known, "" if known else "no loop with an FFMA" if loops else no_sass())
+    if not loops:
+        return Sass(note=no_sass())
+    multiply_add_loops = {arch: loop for arch, loop in loops.items() if loop.counts}
+    if not multiply_add_loops:
+        return Sass(note="no loop with an FFMA")
+    return Sass(multiply_add_loops)
 
 
 def save(inspected: Inspection, folder: Path) -> list[Path]:
-    """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
+    """Write each architecture's PTX, and its cubin if NVRTC made it, into a folder.
+
+    Return the files. Raises WorklogError.
+    """
     program = inspected.main.program
     stem = f"{Path(program.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', program.entry).strip('_')}"
     contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in inspected.compiled}
@@ -220,36 +260,18 @@ def save(inspected: Inspection, folder: Path) -> list[Path]:
 
 
 def report(inspected: Inspection) -> str:
-    """For a terminal."""
+    """Return the inspection as text for a terminal."""
     program = inspected.main.program
-    counts = inspected.counts
     threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
-    resources = []
-    for out in inspected.compiled:
-        at_once = inspected.occupancy(out)
-        row = {"arch": out.arch, "registers": str(out.registers), "stack B": str(out.stack_bytes)}
-        row |= {
-            "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
-            "shared B": str(out.shared_bytes),
-        }
-        row |= dict.fromkeys(("blocks/SM", "warps/SM", "occupancy"), "?") | {
-            "limited by": "give --block"
-        }
-        if at_once:
-            row |= {"blocks/SM": str(at_once.blocks), "warps/SM": str(at_once.warps)}
-            row |= {
-                "occupancy": f"{100 * at_once.share:.0f} %",
-                "limited by": " and ".join(at_once.limited_by),
-            }
-        resources.append(row)
     parts = [
         f"{program.name}: {program.entry}{threads}",
-        Table.of("", resources).text(),
+        _resources(inspected).text(),
         _sass(inspected.sass),
     ]
     if not inspected.lines:
         caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
         return "\n\n".join([*parts, inspected.label, *caveats])
+    counts = inspected.counts
     mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
     shares = ", ".join(
         f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix
@@ -264,16 +286,43 @@ def report(inspected: Inspection) -> str:
     return "\n\n".join([*parts, _source(inspected)])
 
 
+def _resources(inspected: Inspection) -> Table:
+    """Return the table of resources and occupancy, a row per architecture."""
+    rows = []
+    for out in inspected.compiled:
+        row = {
+            "arch": out.arch,
+            "registers": str(out.registers),
+            "stack B": str(out.stack_bytes),
+            "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
+            "shared B": str(out.shared_bytes),
+            "blocks/SM": "?",
+            "warps/SM": "?",
+            "occupancy": "?",
+            "limited by": "give --block",
+        }
+        if block_occupancy := inspected.occupancy(out):
+            row["blocks/SM"] = str(block_occupancy.blocks)
+            row["warps/SM"] = str(block_occupancy.warps)
+            row["occupancy"] = f"{100 * block_occupancy.share:.0f} %"
+            row["limited by"] = " and ".join(block_occupancy.limited_by)
+        rows.append(row)
+    return Table.of("", rows)
+
+
 def _sass(sass: Sass) -> str:
-    """The most frequent instructions of the main loop, one column per architecture."""
+    """Return the table of the main loop's most frequent instructions.
+
+    It has a column per architecture.
+    """
     if not sass.loops:
         return sass.note
     loops = [Counter(loop.counts) for loop in sass.loops.values()]
-    names = dict.fromkeys(name for mix in loops for name in mix)
-    shown = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
-    rows = [[name, *(str(mix[name]) for mix in loops)] for name in shown[:SASS_SHOWN]]
-    if rest := shown[SASS_SHOWN:]:
-        rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
+    names = dict.fromkeys(chain.from_iterable(loops))
+    by_count = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
+    rows = [[name, *(str(mix[name]) for mix in loops)] for name in by_count[:SASS_SHOWN]]
+    if other_names := by_count[SASS_SHOWN:]:
+        rows.append(["others", *(str(sum(mix[name] for name in other_names)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
     rows.append(
         [
@@ -285,6 +334,7 @@ def _sass(sass: Sass) -> str:
 
 
 def _memory(counts: Counts) -> Table:
+    """Return the table of requests, a row per kind of memory and direction."""
     rows = []
     for name in ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic"):
         cost = getattr(counts, name)
@@ -311,31 +361,48 @@ def _memory(counts: Counts) -> Table:
 
 
 def _source(inspected: Inspection) -> str:
-    """The source below its header, each line with its share of the instructions and the cost of its requests."""
-    everything = inspected.counts.all_instructions
+    """Return the source below its header, with costs before each line.
+
+    The costs are the line's share of the instructions, and the cost of its requests.
+    """
+    all_instructions = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
     ]
     text = inspected.main.program.source.splitlines()
-    header = next(
-        (n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0
-    )
-    for number, line in enumerate(text[header:], start=header + 1):
-        share = ""
-        sectors = list[str]()
-        waves = list[str]()
-        if counts := inspected.lines.get(number):
-            if counts.all_instructions:
-                share = f"{100 * counts.all_instructions / everything:.1f} %"
-            of_global = (counts.global_load, counts.global_store)
-            of_shared = (counts.shared_load, counts.shared_store)
-            sectors = [f"{cost.sectors_per_request:.3g}" for cost in of_global if cost.requests]
-            for cost in of_shared:
-                if cost.requests:
-                    waves.append(
-                        f"{cost.wavefronts / cost.requests:.3g}" + ("!" if cost.conflicts else "")
-                    )
-        cost_words = f"{share:>7} {' + '.join(sectors):>14} {' + '.join(waves):>14}"
-        rows.append(f"{cost_words}  {number:>4}  {line}".rstrip())
+    header_lines = _header_length(text)
+    for number, line in enumerate(text[header_lines:], start=header_lines + 1):
+        costs = _line_costs(inspected.lines.get(number), all_instructions)
+        rows.append(f"{costs}  {number:>4}  {line}".rstrip())
     return "\n".join(rows)
+
+
+def _header_length(lines: Sequence[str]) -> int:
+    """Return the number of empty lines and comments at the beginning."""
+    for number, line in enumerate(lines):
+        if line.strip() and not line.startswith("//"):
+            return number
+    return 0
+
+
+def _line_costs(counts: Counts | None, all_instructions: int) -> str:
+    """Return the columns before a source line: share, sectors and wavefronts.
+
+    counts: of the line; None if it has no instructions
+    all_instructions: of all lines
+    """
+    share = ""
+    sectors = list[str]()
+    wavefronts = list[str]()
+    if counts:
+        if counts.all_instructions:
+            share = f"{100 * counts.all_instructions / all_instructions:.1f} %"
+        for cost in (counts.global_load, counts.global_store):
+            if cost.requests:
+                sectors.append(f"{cost.sectors_per_request:.3g}")
+        for cost in (counts.shared_load, counts.shared_store):
+            if cost.requests:
+                mark = "!" if cost.conflicts else ""
+                wavefronts.append(f"{cost.wavefronts / cost.requests:.3g}{mark}")
+    return f"{share:>7} {' + '.join(sectors):>14} {' + '.join(wavefronts):>14}"

@@ -1,4 +1,7 @@
-"""C++'s preprocessor, by pcpp: a source as the compiler's parser gets it, with the places that it comes from."""
+"""C++'s preprocessor, by pcpp: a source as the compiler's parser gets it.
+
+Each token has its place in the source.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What the grammar of CUDA doesn't know, and what says nothing of a definition, is nothing.
+# Words that the grammar of CUDA doesn't know, and that don't change a definition, are removed.
 _BUILT_IN = (
     "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__linux__ 1", "__unix__ 1",
     "__grid_constant__ ", "__maxnreg__(n) ", "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
@@ -19,28 +22,33 @@ _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|cons
 
 @dataclass(frozen=True)
 class Code:
-    """The text of a source behind the preprocessor. starts, places: of its tokens, there and in the source; the place
-    of what a macro expands to is the macro's. macros: names, with what each stands for at the end; "" for one
-    with parameters.
-    """
+    """The text of a source after the preprocessor."""
 
     text: str
-    starts: Sequence[int]
-    places: Sequence[int]
-    macros: Mapping[str, str]
+    starts: Sequence[int]  # of the tokens in the text
+    places: Sequence[int]  # of the tokens in the source; for what a macro expands to, the macro's
+    macros: Mapping[
+        str, str
+    ]  # what each name stands for at the end; "" for a macro with parameters
 
-    def place(self, at: int) -> int:
-        """The place in the source of the first token from here on."""
-        return self.places[bisect_left(self.starts, at)]
+    def place(self, start: int) -> int:
+        """Return the source's place of the first token at `start` or after it."""
+        return self.places[bisect_left(self.starts, start)]
 
 
 def preprocessed(source: str, define: Sequence[str]) -> Code:
-    """The source without comments and directives, with macros expanded. define: further macros, as "NAME=VALUE"."""
+    """Return the source without comments and directives, with macros expanded.
+
+    define: further macros, as "NAME=VALUE"
+    """
     import pcpp  # type: ignore[import-untyped]  # it makes its tables when it is imported
 
     class Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         def on_error(self, *error: object) -> None:
-            """A condition that can't be evaluated is false, as one with unknown names."""
+            """Ignore it: a condition that can't be evaluated is false.
+
+            So is a condition with unknown names.
+            """
 
         def on_directive_unknown(self, *directive: object) -> bool:
             return True  # and left out
@@ -62,24 +70,32 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
                     line = []
 
     preprocessor = Preprocessor()
-    for macro in (
-        *_BUILT_IN,
-        *(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1" for macro in define),
-    ):
+    for macro in _BUILT_IN:
         preprocessor.define(macro)
+    for macro in define:
+        preprocessor.define(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1")
     text = list[str]()
     starts = list[int]()
     places = list[int]()
     length = 0
-    lacking = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
-    lacking = _ATTRIBUTE.sub(lambda match: f"__{match[1]}__".ljust(len(match[0])), lacking)
-    for token in preprocessor.parsegen(lacking.replace("\r", " ") + "\n"):
+    for token in preprocessor.parsegen(_simplified(source) + "\n"):
         starts.append(length)
         places.append(token.lineno)
         text.append(str(token.value))
         length += len(text[-1])
     macros = dict[str, str]()
     for name, macro in preprocessor.macros.items():
-        value = "".join(str(token.value) for token in macro.value).strip()
-        macros[name] = value if macro.arglist is None and not name.startswith("__") else ""
+        macros[name] = ""
+        if macro.arglist is None and not name.startswith("__"):
+            macros[name] = "".join(str(token.value) for token in macro.value).strip()
     return Code("".join(text), (*starts, length), (*places, len(source)), macros)
+
+
+def _simplified(source: str) -> str:
+    """Return a source in the dialect that pcpp and the grammar know, with the same places.
+
+    __has_include is 0, and attributes such as __attribute__((global)) are __global__.
+    """
+    text = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
+    text = _ATTRIBUTE.sub(lambda match: f"__{match[1]}__".ljust(len(match[0])), text)
+    return text.replace("\r", " ")
