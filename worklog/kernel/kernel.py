@@ -58,7 +58,7 @@ def kernels_in(
     folders = _near_headers(path, source, include).folders
     unit = read_unit(source, folders, define)
     kernels = dict[str, Listed]()
-    for name in dict.fromkeys(each.name for each in unit.functions if each.is_kernel):
+    for name in dict.fromkeys(function.name for function in unit.functions if function.is_kernel):
         defined = unit.definition(name)
         if defined is None:
             continue
@@ -94,12 +94,15 @@ def _instances(
 
 
 def _near_headers(path: Path, source: str, include: Sequence[str | Path]) -> near.Headers:
-    """Return what is known of a file's headers. The folders are the given ones, its own and near ones."""
+    """Return the folders of a file's headers, and the headers that several folders have.
+
+    The folders are those in `include`, the file's own folder and folders near it.
+    """
     folders = [Path(folder) for folder in listed("include", include)]
     if any((path.parent / header).is_file() for header in included(source)):
         folders.append(path.parent)
-    found = near.folders_of_headers(path, source, folders)
-    return replace(found, folders=[*folders, *found.folders])
+    headers = near.folders_of_headers(path, source, folders)
+    return replace(headers, folders=[*folders, *headers.folders])
 
 
 def _unit_of(
@@ -110,8 +113,8 @@ def _unit_of(
     text: the file's text, or its beginning
     """
     folders = [*program.folders, *map(Path, include)]
-    found = near.folders_of_headers(program.path, text, folders)
-    return read_unit(text, [*folders, *found.folders], define)
+    headers = near.folders_of_headers(program.path, text, folders)
+    return read_unit(text, [*folders, *headers.folders], define)
 
 
 def _units_of(
@@ -125,52 +128,51 @@ def _units_of(
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that computes C = alpha A B + beta C.
+    """A kernel that computes C = alpha A B + beta C."""
 
-    name: in runs, tables and charts. code: what is compiled, or where a host function is. launches: in order, on one
-    stream and with the same arguments; main: the place of the one that computes the product. template: values of the
-    template's parameters, which the launches name. rules: its domain, as "M % BM == 0". claimed: the precision class
-    that the kernel must have at least. arguments: the value that each parameter takes (worklog.kernel.signature).
-    workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
-    "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
-    idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
-    stated: the arguments of from_source, where a trial may find an order or a launch that the source doesn't state, or
-    verify an order by names (worklog.kernel.trial). found: what was found so, "order" and "launch".
-    """
-
-    name: str
-    code: Program | HostFunction
-    launches: tuple[Launch, ...] = ()
-    main: int = 0
+    name: str  # in runs, tables and charts
+    code: Program | HostFunction  # the program to compile, or the place of a host function
+    launches: tuple[Launch, ...] = ()  # in order, on one stream and with the same arguments
+    main: int = 0  # the place of the launch that computes the product
+    # Values of the template's parameters, which the launches name.
     template: Mapping[str, int] = field(default_factory=dict, hash=False)
-    rules: str = "any"
-    claimed: str = "fp32"
+    rules: str = "any"  # the domain, as "M % BM == 0"
+    claimed: str = "fp32"  # the precision class that the kernel must have at least
+    # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.LADDER
+    # Bytes of memory for intermediate results, an expression as for grid. Its address is the argument "workspace".
+    # Before a launch, the memory may hold anything.
     workspace: str = ""
-    choose: Callable[..., Kernel] | None = None
-    number: int | None = None
-    idea: str = ""
-    adapted: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    choose: Callable[..., Kernel] | None = None  # returns the kernel that is launched at a shape
+    number: int | None = None  # of a rung
+    idea: str = ""  # of a rung
+    adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
+    warnings: tuple[str, ...] = ()  # facts that the source leaves open
+    # The arguments of from_source, if a trial may find an order or a launch that the source doesn't state, or verify
+    # an order by names (worklog.kernel.trial).
     stated: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    # The order and the launch that a trial found, by "order" and "launch".
     found: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
-        """The kernel of a .cu file. name: default, the file's name without .cu. words: as for from_source. Example:
-        `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64", block=256)`.
+    def from_file(cls, path: str | Path, *, name: str = "", **options: Any) -> Kernel:
+        """Return the kernel of a .cu file.
 
+        Example: `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64", block=256)`
+
+        name: of the kernel (default: the file's name without .cu)
+        options: as for from_source
         Raises WorklogError for a file that can't be read, and what from_source raises.
         """
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        headers = _near_headers(path, source, words.get("include", ()))
+        headers = _near_headers(path, source, options.get("include", ()))
         if headers.folders:
-            words["include"] = headers.folders
-        words["ambiguous"] = headers.ambiguous
-        words["programs"] = near.programs(path)
-        kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
+            options["include"] = headers.folders
+        options["ambiguous"] = headers.ambiguous
+        options["programs"] = near.programs(path)
+        kernel = cls.from_source(source, file=path.name, name=name or path.stem, **options)
         return replace(kernel, adapted=(*kernel.adapted, *headers.remarks))
 
     @classmethod
@@ -192,20 +194,39 @@ class Kernel:
         programs: Sequence[near.Includer] = (),
         ambiguous: Sequence[Missing] = (),
     ) -> Kernel:
-        """The kernel of a source text, such as a notebook cell. Host code in it is left out.
+        """Return the kernel of a source text, such as a notebook cell. Ignores its host code's body.
 
-        entry: the kernel, needed where the source has several (default: the only one); a template with its arguments,
-        or without where a comment states them: "Tile: BM=128 BN=64". name: default, the entry's. file: in messages.
-        args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names).
-        Without alpha or beta, the kernel computes with alpha = 1 or beta = 0; with one size, square matrices. grid,
-        block: default, what the source states; where it states none, the kernel can be compiled and not launched.
-        domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
-        `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
-        "NAME=VALUE". shared: bytes of dynamic shared memory. programs: files that include the source, nearest first:
-        they count if the source states no launch. ambiguous: headers that several folders near the source have. Raises
-        BadSetting.
+        Without alpha or beta, the kernel computes with alpha = 1 or beta = 0. With one size, it takes square matrices.
+
+        grid, block: default, the source's. If it states none, the kernel can be compiled and not launched
+        entry: the kernel's name, needed if the source has several kernels (default: the only one). A template needs
+            its arguments, unless a comment states them: "Tile: BM=128 BN=64"
+        domain: default, a comment's. Otherwise, a grid that rounds down is taken to cover whole blocks only, which
+            `warnings` states
+        claimed: a precision class (default: fp32)
+        name: default, the entry's
+        file: the source's name in messages
+        args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names)
+        include: folders of headers
+        define: macros, as "NAME=VALUE"
+        shared: bytes of dynamic shared memory
+        programs: files that include the source, nearest first. They count if the source states no launch
+        ambiguous: headers that several folders near the source have
+        Raises BadSetting.
         """
-        texts: Any = dict(
+        texts = {
+            "source": source,
+            "entry": entry,
+            "domain": domain,
+            "claimed": claimed,
+            "name": name,
+            "args": args,
+            "file": file,
+        }
+        for argument, text in texts.items():
+            _require_text(argument, text)
+        _require_no_path(source)
+        request = _Request(
             source=source,
             entry=entry,
             domain=domain,
@@ -213,203 +234,48 @@ class Kernel:
             name=name,
             args=args,
             file=file,
-        )
-        for argument, value in texts.items():
-            if not isinstance(value, str) and (value is not None or argument == "source"):
-                raise BadSetting(f"{argument}: give text, not {value!r:.60}")
-            if argument in ("domain", "args") and value is not None and not value.strip():
-                raise BadSetting(
-                    f"{argument} is empty: give {'NAMES' if argument == 'args' else 'SHAPES'}, or omit it"
-                )
-        if source.strip().endswith(".cu") and "{" not in source:
-            raise BadSetting(
-                f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file"
-            )
-        grid, block = launches.launch_text("grid", grid), launches.launch_text("block", block)
-        include, define = listed("include", include), listed("define", define)
-        bytes_: Any = shared
-        if not isinstance(bytes_, Integral) or bytes_ < 0:
-            raise BadSetting(
-                f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more"
-            )
-        words: dict[str, Any] = dict(
-            texts,
-            block=block,
-            grid=grid,
-            include=include,
-            define=define,
+            grid=launches.launch_text("grid", grid),
+            block=launches.launch_text("block", block),
+            include=listed("include", include),
+            define=listed("define", define),
             shared=shared,
             programs=programs,
             ambiguous=ambiguous,
         )
-        unit = read_unit(source, include, define)
-        tile, claims, own_launch = launches.header(source)
-        names = [entry] if entry else unit.kernels
-        if not names:
-            raise BadSetting(
-                f"{file} has no __global__ function: write one, or start from: worklog new mine.cu"
-            )
-        if len(names) > 1:
-            together = (
-                "one with --entry, or launch several in a function as worklog new sgemm writes one"
-            )
-            raise BadSetting(
-                f"{file} has {len(names)} kernels ({', '.join(names)}): name {together}"
-            )
-        function, instantiated, instance = names[0].partition("<")
-        function, instance = function.strip(), instance.rpartition(">")[0]
-        front = ("", "")
-        program = next((program for program in programs if program.before), None)
-        if program is not None and unit.lacks(
-            function, _unit_of(program, program.before, include, define)
-        ):
-            front = (program.path.name, program.before)
-            include = [*include, *program.folders]
-            unit = read_unit(source, include, define, front)
-        defined = unit.definition(function)
-        if defined is None:
-            known = ", ".join(unit.kernels) or "none"
-            raise BadSetting(
-                f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}"
-            )
-        if (
-            len({f.parameters for f in unit.functions if f.is_kernel and f.name == defined.name})
-            > 1
-        ):
-            raise BadSetting(
-                f"{file} has {function} with different parameters: give each a name of its own"
-            )
-        template = tile if not instantiated and {*tile} <= {*defined.template} else {}
-        pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
-        if not instance and not template and {*defined.template} <= pointed:
-            instance = ", ".join("float" for _ in defined.template)  # which the gate passes
-        if not instance and not template:
-            launched = stated.instances(function, defined, unit)
-            if len(launched) == 1:
-                instance = launched[0].removeprefix(f"{function}<").removesuffix(">")
-            elif not launched:
-                instance = stated.instantiated(defined, unit)
-        adapted = list[str]()
-        warnings = list[str]()
-        unread = list[str]()
-        is_unclear = False
-        if front[0]:
-            adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
-        try:
-            arguments = signature.order(args or "", file, function, defined)
-            passed = dict[int, str]()
-            if not args:
-                passed, untold = stated.leading_dimensions(defined, unit, arguments)
-                warnings += untold
-            arguments = signature.with_sizes(arguments, passed)
-            adapted += signature.described(defined, arguments)
-            adapted += [
-                f"{defined.parameters[place].name}: the host code passes {size}"
-                for place, size in passed.items()
-            ]
-            exchanged = "" if args else stated.exchanged_matrices(defined, unit)
-            if exchanged:
-                adapted.append(f"{exchanged}; the kernel is checked as its parameters' names say")
-        except BadSetting as error:  # it can still be compiled
-            if args or ((grid or block) and not isinstance(error, signature.UnclearOrder)):
-                raise
-            arguments = ()
-            adapted = [str(error).removeprefix(f"{file}: ")]
-            is_unclear = isinstance(error, signature.UnclearOrder)
-        launch = Launch(function)
-        origin = ""
-        host_rules = tuple[str, ...]()
-        if own_launch.grid and (template or not tile):
-            launch = replace(own_launch, function=function)
-            origin = "a comment"
-        elif arguments and not (grid and block):
-            numbers = instance or ", ".join(map(str, template.values()))
-            of_source = stated.stated_launch(
-                launches.own_part(source, unit, defined, "grid"),
-                unit,
-                function,
-                defined,
-                arguments,
-                numbers,
-                programs=_units_of(programs, include, define),
-            )
+        _require_bytes(shared)
+        chosen = _chosen(request)
+        order = _order(request, chosen)
+        of_source = _launch_of_source(request, chosen, order.arguments)
+        order.adapted += of_source.unread
+        launch = _with_template(of_source.launch, chosen)
+        if launch is None:
             launch = of_source.launch
-            origin = of_source.origin
-            unread = of_source.unread
-            host_rules = of_source.rules
-            adapted += unread
-        if instance := instance or ", ".join(template):
-            launch = replace(launch, function=f"{function}<{instance}>")
-        elif defined.template and launch.function == function:
-            if all(defined.template.values()):
-                launch = replace(launch, function=f"{function}<>")
-            else:
-                said = stated.unbound(function, defined, unit)
-                unclear = unread if arguments else adapted
-                arguments = ()
-                adapted = ["; ".join((said, *unclear))]
-                is_unclear = False
-        bytes_ = shared or launch.shared or own_launch.shared
-        of_file = launch
-        launch = replace(
-            launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_
-        )
-        rules, of_domain = (
-            (domain, [])
-            if domain
-            else launches.domain(launches.own_part(source, unit, defined, "domain"), template)
-        )
-        if rules == "any" and host_rules and not domain:
-            rules = ", ".join(host_rules)
-            of_domain = [f"domain: {rules}; the host code launches it at no other size"]
-        adapted += of_domain
-        if origin and not (grid and block):
-            dynamic = (
-                f"; {bytes_} bytes of dynamic shared memory"
-                if bytes_ and not own_launch.shared
-                else ""
-            )
-            own = "--grid and " if grid else "--block and " if block else ""
-            if (
-                block
-                and origin.startswith(("a comment", "the host code"))
-                and parts(block) != parts(of_file.block)
-            ):
-                origin += f", which states this grid with block {of_file.block}: give --grid, too"
-            adapted.append(
-                f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
-            )
-        code = prepared(file, source, filled(launch.function, template), include, define, front)
-        code = with_folders(code, ambiguous)
-        for header in missing(code):
-            comma = "," if header.folders else ""
-            advice = f"{header.advice}{comma} if the kernel needs it"
-            adapted.append(f"{header.where}, and is left out: {advice}")
+            order = _unbound(chosen, order, of_source)
+        launch = _with_options(launch, request, chosen)
+        rules, remarks = _domain(request, chosen, of_source.rules)
+        origin = _origin(request, of_source)
+        code = _code(request, chosen, launch)
+        adapted = [
+            *order.adapted,
+            *remarks,
+            *_launch_remarks(request, chosen, launch, origin),
+            *_headers_left_out(code),
+        ]
+        warnings = [*order.warnings, *_shared_warnings(request, chosen, launch, origin)]
         kernel = cls(
-            name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
+            name=name or chosen.function,
+            code=code,
+            launches=(launch,),
+            template=chosen.template,
+            rules=rules,
+            claimed=claimed or chosen.claims,
+            arguments=order.arguments,
+            adapted=tuple(adapted),
+            warnings=tuple(warnings),
         )
-        has_no_launch = bool(arguments) and not (launch.grid and launch.block)
-        is_by_name = bool(arguments) and not args and not signature.is_ladders(arguments)
-        has_trial = has_no_launch or is_by_name
-        if is_unclear or (has_trial and signature.WORKSPACE not in arguments):
-            kernel = replace(kernel, stated=words)
-        if origin == "the host code" and not shared and stated.lacks_permission(unit, bytes_):
-            warnings.append(
-                f"the host code launches it with {bytes_:,} bytes of dynamic shared memory, and fails: above "
-                f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
-            )
-        kernel = replace(kernel, adapted=tuple(adapted), warnings=tuple(warnings))._readable()
-        covered, uneven = launches.covered(launch.grid, template)
-        whole = replace(kernel, rules=", ".join([rules, *covered])).domain
-        if domain or (grid and not uneven) or whole == kernel.domain:
-            return kernel
-        said = f"the domain is inferred from the grid: {whole}; other shapes are not checked"
-        if uneven:
-            said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
-        advice = f"state it, as by --domain '{whole}', or round up if the kernel has guards"
-        return replace(
-            kernel, rules=rules if uneven else str(whole), warnings=(*warnings, f"{said}; {advice}")
-        )
+        if _has_trial(request, order, launch):
+            kernel = replace(kernel, stated=dict(vars(request)))
+        return _with_domain_of_grid(kernel._readable(), request)
 
     @classmethod
     def from_function(
@@ -723,3 +589,357 @@ class Kernel:
         about |= {"found": dict(self.found)} if self.found else {}
         about |= {"domain": str(self.domain), "claimed": self.claimed}
         return about | ({"user": "kernel"} if self.number is None else {"idea": self.idea})
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of Kernel.from_source, with the grid and the block as texts."""
+
+    source: str
+    entry: str | None
+    domain: str | None
+    claimed: str
+    name: str
+    args: str | None
+    file: str
+    block: str
+    grid: str
+    include: Sequence[str | Path]
+    define: Sequence[str]
+    shared: int  # bytes
+    programs: Sequence[near.Includer]
+    ambiguous: Sequence[Missing]
+
+
+def _require_text(argument: str, text: Any) -> None:
+    """Raise BadSetting for an argument of from_source that isn't text, and for an empty domain or order."""
+    if not isinstance(text, str) and (text is not None or argument == "source"):
+        raise BadSetting(f"{argument}: give text, not {text!r:.60}")
+    if argument in ("domain", "args") and text is not None and not text.strip():
+        metavar = "NAMES" if argument == "args" else "SHAPES"
+        raise BadSetting(f"{argument} is empty: give {metavar}, or omit it")
+
+
+def _require_no_path(source: str) -> None:
+    """Raise BadSetting for the name of a file in place of a source text."""
+    if source.strip().endswith(".cu") and "{" not in source:
+        raise BadSetting(
+            f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file"
+        )
+
+
+def _require_bytes(shared: Any) -> None:
+    """Raise BadSetting if the bytes of dynamic shared memory aren't an integer from 0 on."""
+    if not isinstance(shared, Integral) or shared < 0:
+        raise BadSetting(f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more")
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The kernel that a request is for, as its source defines it."""
+
+    function: str  # its name without template arguments
+    defined: Definition
+    unit: Unit
+    tile: Mapping[str, int]  # values of parameters in the source's header comment
+    template: Mapping[str, int]  # the tile, if it is of this kernel's template; else empty
+    instance: str  # other arguments of the template, as in "32, 8"; "" for none or unknown ones
+    claims: str  # the precision class in the header comment
+    header_launch: Launch  # the launch in the header comment, without a function
+    include: Sequence[str | Path]  # folders of headers
+    front: tuple[str, str]  # name and code of a program in front of the source; empty for none
+
+
+def _chosen(request: _Request) -> _Chosen:
+    """Return the kernel that a request is for. Raises BadSetting if that isn't clear."""
+    include = request.include
+    unit = read_unit(request.source, include, request.define)
+    tile, claims, header_launch = launches.header(request.source)
+    function, bracket, instance = _entry(request, unit).partition("<")
+    function = function.strip()
+    instance = instance.rpartition(">")[0]
+    front = ("", "")
+    program = _program_in_front(request, unit, function)
+    if program is not None:
+        front = (program.path.name, program.before)
+        include = [*include, *program.folders]
+        unit = read_unit(request.source, include, request.define, front)
+    defined = _definition(request.file, unit, function)
+    template: Mapping[str, int] = {}
+    if not bracket and {*tile} <= {*defined.template}:
+        template = tile
+    if not instance and not template:
+        instance = _instance(function, defined, unit)
+    return _Chosen(
+        function=function,
+        defined=defined,
+        unit=unit,
+        tile=tile,
+        template=template,
+        instance=instance,
+        claims=claims,
+        header_launch=header_launch,
+        include=include,
+        front=front,
+    )
+
+
+def _entry(request: _Request, unit: Unit) -> str:
+    """Return the name of the kernel, with template arguments if the request has them.
+
+    Raises BadSetting for a source without kernels, and for a source of several kernels if the request names none.
+    """
+    if request.entry:
+        return request.entry
+    kernels = unit.kernels
+    if not kernels:
+        raise BadSetting(
+            f"{request.file} has no __global__ function: write one, or start from: worklog new mine.cu"
+        )
+    if len(kernels) > 1:
+        raise BadSetting(
+            f"{request.file} has {len(kernels)} kernels ({', '.join(kernels)}): name one with --entry, "
+            "or launch several in a function as worklog new sgemm writes one"
+        )
+    return kernels[0]
+
+
+def _program_in_front(request: _Request, unit: Unit, function: str) -> near.Includer | None:
+    """Return the nearest program with code before the source, if the kernel needs the code; else None."""
+    for program in request.programs:
+        if program.before:
+            in_front = _unit_of(program, program.before, request.include, request.define)
+            return program if unit.lacks(function, in_front) else None
+    return None
+
+
+def _definition(file: str, unit: Unit, function: str) -> Definition:
+    """Return the definition of a kernel. Raises BadSetting for an unknown and for an overloaded function."""
+    defined = unit.definition(function)
+    if defined is None:
+        kernels = ", ".join(unit.kernels) or "none"
+        raise BadSetting(
+            f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {kernels}"
+        )
+    overloads = set()
+    for other in unit.functions:
+        if other.is_kernel and other.name == defined.name:
+            overloads.add(other.parameters)
+    if len(overloads) > 1:
+        raise BadSetting(
+            f"{file} has {function} with different parameters: give each a name of its own"
+        )
+    return defined
+
+
+def _instance(function: str, defined: Definition, unit: Unit) -> str:
+    """Return the only possible arguments of a template, as in "32, 8"; "" if there are none or several."""
+    pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
+    if defined.template and {*defined.template} <= pointed:
+        return ", ".join("float" for _ in defined.template)  # which the gate passes
+    launched = stated.instances(function, defined, unit)
+    if len(launched) == 1:
+        return launched[0].removeprefix(f"{function}<").removesuffix(">")
+    if launched:
+        return ""
+    return stated.instantiated(defined, unit)
+
+
+@dataclass
+class _Order:
+    """The order of a kernel's parameters, and what the user is told of it."""
+
+    arguments: tuple[str, ...]  # the value that each parameter takes; empty if unknown
+    adapted: list[str]  # facts that were read from the source
+    warnings: list[str]
+    is_unclear: bool = False  # the names don't say which parameter is which
+
+
+def _order(request: _Request, chosen: _Chosen) -> _Order:
+    """Return the order of a kernel's parameters. If it is unknown, `adapted` has only the reason.
+
+    Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate can't pass its
+    arguments to.
+    """
+    file = request.file
+    defined = chosen.defined
+    unit = chosen.unit
+    adapted = list[str]()
+    warnings = list[str]()
+    if chosen.front[0]:
+        adapted.append(f"compiled behind the code of {chosen.front[0]}, which includes {file}")
+    try:
+        arguments = signature.order(request.args or "", file, chosen.function, defined)
+        passed = dict[int, str]()
+        exchanged = ""
+        if not request.args:
+            passed, unread = stated.leading_dimensions(defined, unit, arguments)
+            warnings += unread
+        arguments = signature.with_sizes(arguments, passed)
+        adapted += signature.described(defined, arguments)
+        for place, size in passed.items():
+            adapted.append(f"{defined.parameters[place].name}: the host code passes {size}")
+        if not request.args:
+            exchanged = stated.exchanged_matrices(defined, unit)
+        if exchanged:
+            adapted.append(f"{exchanged}; the kernel is checked as its parameters' names say")
+    except BadSetting as error:
+        is_unclear = isinstance(error, signature.UnclearOrder)
+        if request.args or ((request.grid or request.block) and not is_unclear):
+            raise
+        # The kernel can still be compiled.
+        return _Order((), [str(error).removeprefix(f"{file}: ")], warnings, is_unclear)
+    return _Order(arguments, adapted, warnings)
+
+
+def _launch_of_source(
+    request: _Request, chosen: _Chosen, arguments: tuple[str, ...]
+) -> stated.Stated:
+    """Return the launch that the source states; without grid and block if it states none or isn't asked."""
+    if chosen.header_launch.grid and (chosen.template or not chosen.tile):
+        return stated.Stated(replace(chosen.header_launch, function=chosen.function), "a comment")
+    if not arguments or (request.grid and request.block):
+        return stated.Stated(Launch(chosen.function))
+    return stated.stated_launch(
+        launches.own_part(request.source, chosen.unit, chosen.defined, "grid"),
+        chosen.unit,
+        chosen.function,
+        chosen.defined,
+        arguments,
+        chosen.instance or ", ".join(map(str, chosen.template.values())),
+        programs=_units_of(request.programs, chosen.include, request.define),
+    )
+
+
+def _with_template(launch: Launch, chosen: _Chosen) -> Launch | None:
+    """Return a launch with the template's arguments; None if these are unknown."""
+    function = chosen.function
+    arguments = chosen.instance or ", ".join(chosen.template)
+    if arguments:
+        return replace(launch, function=f"{function}<{arguments}>")
+    if not chosen.defined.template or launch.function != function:
+        return launch
+    if all(chosen.defined.template.values()):
+        return replace(launch, function=f"{function}<>")
+    return None
+
+
+def _unbound(chosen: _Chosen, order: _Order, of_source: stated.Stated) -> _Order:
+    """Return no order, with the reason that a template's arguments are unknown."""
+    advice = stated.unbound(chosen.function, chosen.defined, chosen.unit)
+    reasons = of_source.unread if order.arguments else order.adapted
+    return _Order((), ["; ".join((advice, *reasons))], order.warnings)
+
+
+def _with_options(launch: Launch, request: _Request, chosen: _Chosen) -> Launch:
+    """Return a launch with the request's grid, block and shared memory in place of the source's."""
+    shared = request.shared or launch.shared
+    return replace(
+        launch,
+        grid=request.grid or launch.grid,
+        block=request.block or launch.block,
+        shared=shared or chosen.header_launch.shared,
+    )
+
+
+def _domain(
+    request: _Request, chosen: _Chosen, host_rules: tuple[str, ...]
+) -> tuple[str, list[str]]:
+    """Return the rules of the domain, and where the source states them.
+
+    host_rules: rules of the sizes at which the host code launches the kernel
+    """
+    if request.domain:
+        return request.domain, []
+    text = launches.own_part(request.source, chosen.unit, chosen.defined, "domain")
+    rules, remarks = launches.domain(text, chosen.template)
+    if rules == "any" and host_rules:
+        rules = ", ".join(host_rules)
+        remarks = [f"domain: {rules}; the host code launches it at no other size"]
+    return rules, remarks
+
+
+def _origin(request: _Request, of_source: stated.Stated) -> str:
+    """Return where a launch was found, with advice if only its block is replaced; "" for nowhere."""
+    origin = of_source.origin
+    block = of_source.launch.block
+    if request.grid or not request.block or parts(request.block) == parts(block):
+        return origin
+    if origin.startswith(("a comment", "the host code")):
+        return f"{origin}, which states this grid with block {block}: give --grid, too"
+    return origin
+
+
+def _launch_remarks(request: _Request, chosen: _Chosen, launch: Launch, origin: str) -> list[str]:
+    """Return the line that describes a launch of the source; no line if the request has grid and block."""
+    if not origin or (request.grid and request.block):
+        return []
+    dynamic = ""
+    if launch.shared and not chosen.header_launch.shared:
+        dynamic = f"; {launch.shared} bytes of dynamic shared memory"
+    options = ""
+    if request.grid:
+        options = "--grid and "
+    elif request.block:
+        options = "--block and "
+    return [f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {options}{origin}"]
+
+
+def _code(request: _Request, chosen: _Chosen, launch: Launch) -> Program:
+    """Return the program to compile."""
+    code = prepared(
+        request.file,
+        request.source,
+        filled(launch.function, chosen.template),
+        chosen.include,
+        request.define,
+        chosen.front,
+    )
+    return with_folders(code, request.ambiguous)
+
+
+def _headers_left_out(code: Program) -> list[str]:
+    """Return a line for each header that a program lacks."""
+    lines = []
+    for header in missing(code):
+        comma = "," if header.folders else ""
+        advice = f"{header.advice}{comma} if the kernel needs it"
+        lines.append(f"{header.where}, and is left out: {advice}")
+    return lines
+
+
+def _shared_warnings(request: _Request, chosen: _Chosen, launch: Launch, origin: str) -> list[str]:
+    """Return a warning if the host code's launch fails for its dynamic shared memory."""
+    if origin != "the host code" or request.shared:
+        return []
+    if not stated.lacks_permission(chosen.unit, launch.shared):
+        return []
+    return [
+        f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and fails: above "
+        f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
+    ]
+
+
+def _has_trial(request: _Request, order: _Order, launch: Launch) -> bool:
+    """Return whether a trial may find an order or a launch, or verify an order by names."""
+    if order.is_unclear:
+        return True
+    if not order.arguments or signature.WORKSPACE in order.arguments:
+        return False
+    has_launch = bool(launch.grid and launch.block)
+    is_by_name = not request.args and not signature.is_ladders(order.arguments)
+    return is_by_name or not has_launch
+
+
+def _with_domain_of_grid(kernel: Kernel, request: _Request) -> Kernel:
+    """Return a kernel whose domain is what its grid covers, with a warning, unless a domain is stated."""
+    grid_rules, is_uneven = launches.covered(kernel.grid, kernel.template)
+    domain = replace(kernel, rules=", ".join([kernel.rules, *grid_rules])).domain
+    if request.domain or (request.grid and not is_uneven) or domain == kernel.domain:
+        return kernel
+    advice = f"state it, as by --domain '{domain}', or round up if the kernel has guards"
+    if is_uneven:
+        reason = f"one rounded axis of two: the grid {kernel.grid} rounds one axis down only"
+        return replace(kernel, warnings=(*kernel.warnings, f"{reason}; {advice}"))
+    reason = f"the domain is inferred from the grid: {domain}; other shapes are not checked"
+    return replace(kernel, rules=str(domain), warnings=(*kernel.warnings, f"{reason}; {advice}"))
