@@ -194,7 +194,7 @@ class Kernel:
         programs: Sequence[near.Includer] = (),
         ambiguous: Sequence[Missing] = (),
     ) -> Kernel:
-        """Return the kernel of a source text, such as a notebook cell. Ignores its host code's body.
+        """Return the kernel of a source text, such as a notebook cell. Host code in the source is left out.
 
         Without alpha or beta, the kernel computes with alpha = 1 or beta = 0. With one size, it takes square matrices.
 
@@ -287,17 +287,23 @@ class Kernel:
         arrays: str = "",
         name: str = "",
     ) -> Kernel:
-        """A host function: "module:function", "file.py:function" or "lib.so:function", or a Python function that a
-        child process can load from its module or file. Nothing is loaded here.
+        """Return a host function as a kernel. Nothing is loaded here.
 
-        arrays: "cupy", "torch" or "pointers" (default: ARRAYS of the file, else cupy). worklog.kernel.host_function
-        states the contract. Raises WorklogError for a file that can't be read, and BadSetting.
+        worklog.kernel.host_function states the contract.
+
+        function: "module:function", "file.py:function" or "lib.so:function", or a Python function that a child process
+            can load from its module or file
+        arrays: "cupy", "torch" or "pointers" (default: ARRAYS of the file, else cupy)
+        Raises WorklogError for a file that can't be read, and BadSetting.
         """
         host = HostFunction.of(function, arrays)
         return cls(name or host.function, host, rules=domain, claimed=claimed)._readable()
 
     def _readable(self) -> Kernel:
-        """Itself. Raises BadSetting for a mistake in its domain, precision class, grid or block; compiles nothing."""
+        """Return the kernel itself, without compiling it.
+
+        Raises BadSetting for a mistake in the domain, precision class, grid or block.
+        """
         if self.claimed not in CLASSES:
             raise BadSetting(
                 f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}"
@@ -317,101 +323,107 @@ class Kernel:
 
     @property
     def host(self) -> HostFunction | None:
-        """Where a host function is; None for CUDA C++."""
+        """The place of a host function; None for CUDA C++."""
         return self.code if isinstance(self.code, HostFunction) else None
 
     @property
     def file(self) -> str:
-        """The name of its file, or the module of a host function."""
+        """The name of the source file, or the module of a host function."""
         return self.code.name if isinstance(self.code, Program) else self.code.file
 
     @property
     def source(self) -> str:
-        """CUDA C++."""
+        """The CUDA C++ text."""
         return self._cuda.source
 
     @property
     def _cuda(self) -> Program:
+        """The program of a kernel that isn't a host function."""
         assert isinstance(self.code, Program), f"{self.name} is a host function"
         return self.code
 
     @property
     def unit(self) -> Unit:
-        """What its source defines."""
+        """The functions and constants that the source defines."""
         define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
         return read(self.source, define, self._cuda.headers)
 
     @property
     def definition(self) -> Definition:
-        """Its main __global__ function, as the source has it."""
+        """The main __global__ function, as the source defines it."""
         defined = self.unit.definition(self.function)
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
 
     def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
-        """The launch that the source states, in terms of labels of sizes, and what of its launches isn't read.
+        """Return the launch that the source states, and why launches aren't read.
 
-        The launch has no grid and block if none is stated, and if it isn't read. Its grid may have a name like
-        "M_or_N": a variable that is passed for both.
+        The launch is in terms of labels of sizes. It has no grid and block if none is stated, and if it isn't read. Its
+        grid may have a name like "M_or_N": a variable that is passed for both.
 
         labels: "M", "N", "K" or a text that is no size, of each parameter
         """
-        (_, unit), *others = self._units()
+        (_, unit), *programs = self._units()
         _, _, instance = self.launch.function.partition("<")
         numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
-        found = stated.stated_launch(
+        of_source = stated.stated_launch(
             launches.own_part(self.stated["source"], unit, self.definition, "grid"),
             unit,
             self.function,
             self.definition,
             labels,
             filled(numbers, self.template),
-            programs=others,
+            programs=programs,
             with_joint=True,
         )
-        return found.launch, found.unread
+        return of_source.launch, of_source.unread
 
     def passed(self, labels: Sequence[str]) -> dict[int, str]:
-        """What launches pass to parameters without a label, by their place; in terms of labels."""
+        """Return the values that launches pass to parameters without a label, by place.
+
+        labels: as for read_launch. The values are in terms of labels
+        """
         for _, unit in self._units():
-            found = stated.passed(self.definition, unit, labels)
-            if found:
-                return found
+            values = stated.passed(self.definition, unit, labels)
+            if values:
+                return values
         return {}
 
     def _units(self) -> Iterator[tuple[str, Unit]]:
-        """Yield what its whole source defines, and then each program that includes it."""
-        words = self.stated
-        yield words["file"], read_unit(words["source"], words["include"], words["define"])
-        yield from _units_of(words["programs"], words["include"], words["define"])
+        """Yield name and unit of the whole source, and then of each program that includes it."""
+        include = self.stated["include"]
+        define = self.stated["define"]
+        yield self.stated["file"], read_unit(self.stated["source"], include, define)
+        yield from _units_of(self.stated["programs"], include, define)
 
     def with_text(self, text: str) -> Kernel:
-        """The same kernel with another source text."""
+        """Return the same kernel with another source text."""
         return replace(self, code=replace(self._cuda, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
-        """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
+        """Return the same kernel with another main launch.
+
+        changed: fields of the Launch, such as grid, block and shared
+        """
         launches = list(self.launches)
         launches[self.main] = replace(self.launch, **changed)
         return replace(self, launches=tuple(launches))
 
     @property
     def launch(self) -> Launch:
-        """The launch that computes the product; of a host function, its name alone."""
-        return (
-            Launch(self.code.function)
-            if isinstance(self.code, HostFunction)
-            else self.launches[self.main]
-        )
+        """The launch that computes the product. A host function has a launch with its name alone."""
+        if isinstance(self.code, HostFunction):
+            return Launch(self.code.function)
+        return self.launches[self.main]
 
     @property
     def grid(self) -> str:
-        """Blocks of its main launch, as in Launch."""
+        """The blocks of the main launch, as in Launch."""
         return self.launch.grid
 
     @property
     def block(self) -> str:
-        """Threads per block of its main launch, as in Launch."""
+        """The threads per block of the main launch, as in Launch."""
         return self.launch.block
 
     @property
@@ -426,19 +438,21 @@ class Kernel:
 
     @cached_property
     def domain(self) -> Domain:
-        """The shapes that it takes, and whether it takes alpha and beta."""
-        sizes = {
-            argument
-            for argument in self.arguments
-            if argument.removeprefix(signature.WIDE) in signature.SIZES
-        }
-        read = Domain.of(self.rules, tuple(self.template.items()))
-        square = read.square or len(sizes) == 1
-        taken = self.arguments
-        return replace(read, square=square, alpha="alpha" in taken, beta="beta" in taken)
+        """The shapes that the kernel accepts, and whether it takes alpha and beta."""
+        sizes = {argument for argument in self.arguments if signature.size_of(argument)}
+        domain = Domain.of(self.rules, tuple(self.template.items()))
+        return replace(
+            domain,
+            square=domain.square or len(sizes) == 1,
+            alpha="alpha" in self.arguments,
+            beta="beta" in self.arguments,
+        )
 
     def at(self, shape: Shape, arch: str = "") -> Kernel:
-        """What is launched at a shape, on this architecture (default: any)."""
+        """Return the kernel that is launched at a shape.
+
+        arch: the architecture, such as "sm_90" (default: any)
+        """
         if self.choose is None:
             return self
         chosen = self.choose(shape, arch=arch)
@@ -446,85 +460,93 @@ class Kernel:
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
-        """Its launches in order, each as a kernel of one launch."""
+        """The launches in order, each as a kernel of one launch."""
         return tuple(
             replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches
         )
 
     def missing_on(self, arch: str) -> str:
-        """Why it can't run on an architecture; "" if it can, or if only the compiler can tell (__CUDA_ARCH__)."""
-        if (
-            arch == "sm_90"
-            or self.host
-            or "__CUDA_ARCH" in self.source
-            or not needs_sm_90a(self.source)
-        ):
+        """Return why the kernel can't run on an architecture; "" if it can.
+
+        Also "" if only the compiler can tell, as for a source with __CUDA_ARCH__.
+        """
+        if arch == "sm_90" or self.host is not None:
+            return ""
+        if "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
             return ""
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}"
 
     @cached_property
     def program(self) -> Program:
-        """What to compile."""
+        """The program to compile."""
         return replace(
             self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
         )
 
     @cached_property
     def threads(self) -> Block:
-        """Threads per block: along x, or along x, y and z. Raises BadSetting."""
+        """The threads per block: along x, or along x, y and z. Raises BadSetting."""
         return self.launch.threads(self.template)
 
     @property
     def thread_count(self) -> int:
-        """Threads per block."""
+        """The number of threads per block."""
         return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
     def blocks(self, shape: Shape) -> tuple[int, ...]:
-        """Blocks along x, y and, if the grid has that, z. Raises LaunchFailed for a grid without blocks."""
+        """Return the blocks along x, y and, if the grid has it, z.
+
+        Raises LaunchFailed for a grid without blocks.
+        """
         sizes = self.blocks_at(shape.m, shape.n, shape.k)
         if min(sizes) < 1:
-            has = f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}"
-            raise LaunchFailed(f"{has}: round up, as in (N + 31) / 32, or state a domain")
+            blocks = " x ".join(map(str, sizes))
+            raise LaunchFailed(
+                f"the grid {self.grid} has {blocks} blocks at {shape}: "
+                "round up, as in (N + 31) / 32, or state a domain"
+            )
         return sizes
 
     def blocks_at(self, m: Any, n: Any, k: Any) -> tuple[Any, ...]:
-        """As blocks(), without errors; of arrays, arrays."""
+        """Return the blocks as blocks() does, but without an error. Arrays of sizes give arrays of blocks."""
         return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
 
     def workspace_bytes(self, shape: Shape) -> int:
-        """Of the workspace that a launch needs. Raises BadSetting."""
+        """Return the bytes of the workspace that a launch needs. Raises BadSetting."""
         names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
         return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
-        """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""
-        if shape not in self.domain:
-            near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
-            advice = (
-                f"pad to {near}"
-                if near.flops <= MOST_PADDING * shape.flops
-                else f"it takes {near}, for example"
-            )
-            otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
-            raise BadSetting(
-                f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{otherwise}"
-            )
+        """Raise BadSetting, with a shape that fits, for a shape outside the domain."""
+        if shape in self.domain:
+            return
+        domain = replace(self.domain, square=self.domain.square or shape.square)
+        padded = domain.padded(shape)
+        advice = f"it takes {padded}, for example"
+        if padded.flops <= MOST_PADDING * shape.flops:
+            advice = f"pad to {padded}"
+        if self.number is not None:
+            advice += ", or use coalesced, which takes any size"
+        raise BadSetting(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}")
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
-        """The kernel on a device. fresh: its next launch is the first one of its code, where possible. Raises
-        CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
+        """Return the kernel on a device.
+
+        fresh: the kernel's next launch is the first launch of its code, if possible
+        Raises CompileFailed, BadSetting for a kernel that can't be loaded, and NoGpu for a host function without a GPU.
         """
         if self.host is not None:
             return HostSubject(self, device, fresh)
         self.require_launch()
-        return Loaded(
-            self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device
-        )
+        if fresh:
+            text = f"{self.source}\n// {secrets.token_hex(8)}\n"
+            return Loaded(self.with_text(text), device)
+        return Loaded(self, device)
 
     def __call__(
         self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     ) -> Any:
-        """C = alpha A B + beta C by this kernel: worklog.sgemm, which describes the arrays."""
+        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm, which describes the arrays."""
         import worklog
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
@@ -536,32 +558,36 @@ class Kernel:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
 
     def require_launch(self) -> None:
-        """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""
+        """Raise BadSetting if the order of the parameters, the grid or the block is unknown."""
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is not None or (self.grid and self.block):
             return
-        unread = "; ".join((*(said for said in self.adapted if "launch" in said), LAUNCH_ADVICE))
+        lines = [line for line in self.adapted if "launch" in line]
+        unread = "; ".join((*lines, LAUNCH_ADVICE))
         raise BadSetting(
             f"{self.function} needs a launch, and {self.file} doesn't state one: {unread}"
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What must be shown with its measurements."""
+        """The lines that must be shown with every measurement of the kernel."""
         if self.host is not None:
             return (REMARK,)
         fixed = signature.fixed(self.arguments)
-        return (*((f"computes with {fixed} only",) if fixed else ()), *self.warnings)
+        if fixed:
+            return (f"computes with {fixed} only", *self.warnings)
+        return self.warnings
 
     def bind(
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
     ) -> tuple[Any, ...]:
-        """The arguments of a launch, in the order of the kernel's parameters."""
+        """Return the arguments of a launch, in the order of the kernel's parameters."""
         values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
         for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
-            values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
+            values[name] = np.int32(size)
+            values[f"{signature.WIDE}{name}"] = np.int64(size)
         sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
         for name in filter(signature.is_computed, self.arguments):
             number = evaluate(name.removeprefix(signature.WIDE), sizes)
@@ -569,26 +595,38 @@ class Kernel:
         return tuple(values[name] for name in self.arguments)
 
     def describe(self) -> dict[str, Any]:
-        """For a run's `kernels`, where it isn't loaded: source hash, launch and domain."""
+        """Return the entry of a run's `kernels`, without loading: source hash, launch and domain."""
         if self.host is not None:
             return self.host.describe()
         about: dict[str, Any] = {
             "file": self.file,
             "sha256": self.program.code_sha256,
             "entry": self.entry,
+            "options": list(self.program.options),
         }
-        about["options"] = list(self.program.options)
-        launch: dict[str, Any] = {
+        about |= self._described_launch()
+        if self.found:
+            about["found"] = dict(self.found)
+        about["domain"] = str(self.domain)
+        about["claimed"] = self.claimed
+        if self.number is None:
+            about["user"] = "kernel"
+        else:
+            about["idea"] = self.idea
+        return about
+
+    def _described_launch(self) -> dict[str, Any]:
+        """Return the properties of the launch that aren't empty."""
+        launch = {
             "tile": dict(self.template),
             "grid": parts(self.grid),
             "block": self.threads,
+            "dynamic_shared_bytes": self.launch.shared,
+            "workspace": self.workspace,
         }
-        launch |= {"dynamic_shared_bytes": self.launch.shared, "workspace": self.workspace}
-        launch["arguments"] = list(self.arguments) if self.arguments != signature.LADDER else []
-        about |= {name: value for name, value in launch.items() if value}
-        about |= {"found": dict(self.found)} if self.found else {}
-        about |= {"domain": str(self.domain), "claimed": self.claimed}
-        return about | ({"user": "kernel"} if self.number is None else {"idea": self.idea})
+        if self.arguments != signature.LADDER:
+            launch["arguments"] = list(self.arguments)
+        return {name: value for name, value in launch.items() if value}
 
 
 @dataclass(frozen=True)
@@ -795,7 +833,7 @@ def _order(request: _Request, chosen: _Chosen) -> _Order:
 def _launch_of_source(
     request: _Request, chosen: _Chosen, arguments: tuple[str, ...]
 ) -> stated.Stated:
-    """Return the launch that the source states; without grid and block if it states none or isn't asked."""
+    """Return the launch that the source states; without grid and block if none is stated or needed."""
     if chosen.header_launch.grid and (chosen.template or not chosen.tile):
         return stated.Stated(replace(chosen.header_launch, function=chosen.function), "a comment")
     if not arguments or (request.grid and request.block):
