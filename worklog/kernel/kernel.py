@@ -194,9 +194,10 @@ class Kernel:
         programs: Sequence[near.Includer] = (),
         ambiguous: Sequence[Missing] = (),
     ) -> Kernel:
-        """Return the kernel of a source text, such as a notebook cell. Host code in the source is left out.
+        """Return the kernel of a source text, such as a notebook cell.
 
-        Without alpha or beta, the kernel computes with alpha = 1 or beta = 0. With one size, it takes square matrices.
+        Host code in the source is left out. Without alpha or beta, the kernel computes with alpha = 1 or beta = 0. With
+        one size, it takes square matrices.
 
         grid, block: default, the source's. If it states none, the kernel can be compiled and not launched
         entry: the kernel's name, needed if the source has several kernels (default: the only one). A template needs
@@ -411,7 +412,7 @@ class Kernel:
 
     @property
     def launch(self) -> Launch:
-        """The launch that computes the product. A host function has a launch with its name alone."""
+        """The launch that computes the product; of a host function, its name alone."""
         if isinstance(self.code, HostFunction):
             return Launch(self.code.function)
         return self.launches[self.main]
@@ -508,7 +509,10 @@ class Kernel:
         return sizes
 
     def blocks_at(self, m: Any, n: Any, k: Any) -> tuple[Any, ...]:
-        """Return the blocks as blocks() does, but without an error. Arrays of sizes give arrays of blocks."""
+        """Return the blocks as blocks() does, but without its error.
+
+        Arrays of sizes give arrays of blocks.
+        """
         return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
 
     def workspace_bytes(self, shape: Shape) -> int:
@@ -558,7 +562,7 @@ class Kernel:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
 
     def require_launch(self) -> None:
-        """Raise BadSetting if the order of the parameters, the grid or the block is unknown."""
+        """Raise BadSetting if the parameters' order, the grid or the block is unknown."""
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is not None or (self.grid and self.block):
@@ -595,7 +599,10 @@ class Kernel:
         return tuple(values[name] for name in self.arguments)
 
     def describe(self) -> dict[str, Any]:
-        """Return the entry of a run's `kernels`, without loading: source hash, launch and domain."""
+        """Return the entry of a run's `kernels`: source hash, launch and domain.
+
+        The kernel isn't loaded.
+        """
         if self.host is not None:
             return self.host.describe()
         about: dict[str, Any] = {

@@ -61,7 +61,7 @@ def rung(name: str, advice: str = "") -> Kernel:
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether a rung's code has changed since a run. If the run has no hash of the code, it hasn't.
+    """Return whether a rung's code has changed since a run; False without a hash.
 
     kernels: the run's kernels by name
     """
@@ -96,9 +96,10 @@ class MemoryCounts:
         return {name: value for name, value in asdict(self).items() if name != "sha256"}
 
     def at(self, shape: Shape, counted: Shape) -> MemoryCounts:
-        """Return the counts at another shape, for a kernel on whole tiles at both shapes.
+        """Return the counts at another shape.
 
-        Per block, the counts of loads and multiply-adds grow with K, and those of stores don't.
+        The kernel must be on whole tiles at both shapes. Per block, the counts of loads and multiply-adds grow with K,
+        and those of stores don't.
 
         counted: the shape of these counts
         """
@@ -159,10 +160,11 @@ def memory_counts() -> LadderCounts:
 
 
 def counters(rungs: Sequence[str]) -> Table:
-    """Return a row per rung with the percentage of each unit's peak rate, and the busiest unit.
+    """Return a row per rung with the load of each unit, and the busiest unit.
 
-    A percentage is over the launch of the product, without launches that split or add. "L1 and shared" is the pipe that
-    serves both. A note names rungs that weren't recorded: `python -m tests.record.ncu bounds` records them.
+    The load is a percentage of the unit's peak rate. It is over the launch of the product, without launches that split
+    or add. "L1 and shared" is the pipe that serves both. A note names rungs that weren't recorded:
+    `python -m tests.record.ncu bounds` records them.
 
     rungs: names of rungs
     Raises BadRunFile if no rung was recorded.
@@ -202,7 +204,7 @@ def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
 
 
 def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
-    """Return the bytes between L2 and L1 in one launch of each rung at a shape, and their label.
+    """Return the bytes between L2 and L1 in one launch of each rung, and their label.
 
     Rungs whose source has changed are left out. Empty if none is recorded: `python -m tests.record.ncu bytes` records
     them at 4096.
@@ -268,42 +270,42 @@ DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
 OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
 
 
-def kernel_of(what: str, words: Words) -> Kernel:
-    """Return a rung, the kernel of a .cu file or a host function, as far as a file states it.
+def kernel_of(name: str, options: Words) -> Kernel:
+    """Return a rung, the kernel of a .cu file or a host function.
 
-    worklog.kernel.trial finds what a file doesn't state.
+    The kernel is as far as the file states it. worklog.kernel.trial finds the rest.
 
-    what: a rung's name, a .cu file's path, or module:function, file.py:function or lib.so:function
-    words: options of a user kernel, as in OPTIONS
+    name: a rung's name, a .cu file's path, or module:function, file.py:function or lib.so:function
+    options: of a user kernel, as in OPTIONS
     Raises BadSetting, and WorklogError for a file that can't be read.
     """
-    options = _stated_options(words)
-    is_file = what.endswith(".cu")
-    if not is_file and what not in NAMED:
-        is_file = Path(what).exists()
-    if ":" in what and not is_file:
-        _require_none(OF_A_FILE, options, "a .cu file: a host function launches itself")
-        return Kernel.from_function(what, **options)
+    stated = _stated_options(options)
+    is_file = name.endswith(".cu")
+    if not is_file and name not in NAMED:
+        is_file = Path(name).exists()
+    if ":" in name and not is_file:
+        _require_none(OF_A_FILE, stated, "a .cu file: a host function launches itself")
+        return Kernel.from_function(name, **stated)
     _require_none(
-        ["arrays"], options, "a host function, such as file.py:function: a kernel takes pointers"
+        ["arrays"], stated, "a host function, such as file.py:function: a kernel takes pointers"
     )
-    if Path(what).suffix in (".py", ".so"):
+    if Path(name).suffix in (".py", ".so"):
         raise BadSetting(
-            f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}"
-            + _in_a_string(Path(what))
+            f"cannot run {name}: name its function too, as {shlex.quote(f'{name}:function')}"
+            + _in_a_string(Path(name))
         )
     if not is_file:
-        _require_none(DEFAULTS, options, "a .cu file: a rung has its own")
-        if what.lower() in BASELINES:
+        _require_none(DEFAULTS, stated, "a .cu file: a rung has its own")
+        if name.lower() in BASELINES:
             raise BadSetting(
-                f"{what} has no CUDA source here: `worklog run {what}` times it; name a rung or a .cu file"
+                f"{name} has no CUDA source here: `worklog run {name}` times it; name a rung or a .cu file"
             )
-        return rung(what, "name a .cu file, or ")
-    if not options.keys() - {"entry", "claimed"}:
-        as_rung = rung_of_file(Path(what))
-        if as_rung is not None and options.get("entry", as_rung.function) == as_rung.function:
-            return replace(as_rung, claimed=options.get("claimed", as_rung.claimed))
-    return Kernel.from_file(what, **options)
+        return rung(name, "name a .cu file, or ")
+    if not stated.keys() - {"entry", "claimed"}:
+        as_rung = rung_of_file(Path(name))
+        if as_rung is not None and stated.get("entry", as_rung.function) == as_rung.function:
+            return replace(as_rung, claimed=stated.get("claimed", as_rung.claimed))
+    return Kernel.from_file(name, **stated)
 
 
 def _stated_options(options: Words) -> dict[str, Any]:
@@ -332,7 +334,9 @@ def _require_none(names: Iterable[str], options: Words, owner: str) -> None:
 
 
 def product_of_rung(path: Path) -> str:
-    """Return the kernel that computes the product of a rung of several launches; "" for other files.
+    """Return the name of the kernel that computes a rung's product; "" for other files.
+
+    The rung has several launches.
 
     path: of a file with the rung's kernels
     """
@@ -401,36 +405,36 @@ def _in_a_string(file: Path) -> str:
     )
 
 
-def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
+def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
     """Return a rung of one launch, or the kernel of a .cu file, as of a git revision.
 
     The file and the headers beside it are the revision's. The kernel's name ends in "@" and the revision.
 
-    what: a rung's name or a .cu file's path
-    words: options of a user kernel's launch
+    name: a rung's name or a .cu file's path
+    options: of a user kernel's launch
     Raises BadSetting and WorklogError.
     """
-    if ":" in what or Path(what).suffix in (".py", ".so"):
-        raise BadSetting(f"{what} is a host function: --against-revision takes rungs and .cu files")
-    kernel = NAMED.get(what)
+    if ":" in name or Path(name).suffix in (".py", ".so"):
+        raise BadSetting(f"{name} is a host function: --against-revision takes rungs and .cu files")
+    kernel = NAMED.get(name)
     if kernel is not None and (kernel.choose is not None or len(kernel.launches) > 1):
         raise BadSetting(
-            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+            f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
-    path = Path(what) if kernel is None else kernels_dir() / kernel.file
+    path = Path(name) if kernel is None else kernels_dir() / kernel.file
     with tempfile.TemporaryDirectory() as copy:
         with tarfile.open(
             fileobj=io.BytesIO(git("archive", revision, ".", folder=path.parent))
         ) as archive:
             archive.extractall(copy, filter="data")
         if not Path(copy, path.name).exists():
-            raise BadSetting(f"{path} doesn't exist in {revision}: choose another revision")
-        former = kernel_of(str(Path(copy, path.name)), words)
+            raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
+        former = kernel_of(str(Path(copy, path.name)), options)
     if former.choose is not None or len(former.launches) > 1:
         raise BadSetting(
-            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+            f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
-    return replace(former, name=f"{path.stem if kernel is None else what}@{revision}")
+    return replace(former, name=f"{path.stem if kernel is None else name}@{revision}")
 
 
 RECORD = '    numbered({number}, "{name}", "the idea in a few words"),\n'

@@ -83,11 +83,11 @@ def launch_text(argument: str, size: Any) -> str:
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """Return the tile, the precision class and the launch that comments such as a rung's state.
+    """Return the tile, the precision class and the launch that comments state.
 
-    The tile has values of the template's parameters, and the launch has no function: "// Tile: BM=128 BN=64",
-    "// Claims: tf32" and "// Launch: grid N / BN, M   block 256   shared 4096". A line that can't be read is a comment
-    like any other.
+    They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
+    "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's parameters, and the
+    launch has no function. A line that can't be read is a comment like any other.
     """
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
@@ -146,7 +146,9 @@ def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
 
 
 def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
-    """Return the domain that comments state in their first sentence, else "any", and a remark on it.
+    """Return the domain that comments state, else "any", and a remark on it.
+
+    Only the first sentence counts.
 
     tile: values of names
     """
@@ -165,7 +167,7 @@ def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
 
 
 def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
-    """Return the sizes that a grid covers, and whether it rounds one axis up and another axis down.
+    """Return the sizes that a grid covers, and whether it also rounds an axis up.
 
     The sizes are of each axis that is rounded down, such as N % 32 == 0. If another axis is rounded up, the user most
     likely forgot to round this one up.

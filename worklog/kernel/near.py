@@ -80,12 +80,12 @@ def programs(path: Path) -> list[Includer]:
     includers = {target}
     is_complete = False
     while not is_complete:
-        more = set[Path]()
+        added = set[Path]()
         for file in files:
             if file not in includers and includers & {*includes[file]}:
-                more.add(file)
-        includers |= more
-        is_complete = not more
+                added.add(file)
+        includers |= added
+        is_complete = not added
     nearest_first = []
     for file in files:
         if file in includers:

@@ -74,7 +74,9 @@ EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double pre
 
 
 def equal_shares(blocks: int = BLOCKS) -> Kernel:
-    """Return rung 18: blocks take equal shares of all steps along K, and a pass adds the parts.
+    """Return rung 18: blocks take equal shares of all steps along K.
+
+    A pass adds the parts.
 
     blocks: any number is right
     """
@@ -196,7 +198,7 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
 
 
 def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tuple[int, float]:
-    """Return the work of the busiest multiprocessor: its tiles, and its stages of columns.
+    """Return the tiles and the stages of columns of the busiest multiprocessor.
 
     The tiles are of 128 x bn, or parts of them. The stages of a column are as in a tile of 192.
     """
@@ -207,9 +209,9 @@ def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tupl
 
 
 def added(shape: Shape, parts: int) -> int:
-    """Return the bytes of the parts, which are written and read once more, and of their sums.
+    """Return the bytes that adding the parts moves; 0 for one part.
 
-    0 for one part.
+    The parts are written and read once more, and their sums are written.
     """
     return FLOAT_BYTES * (2 * parts + 1) * shape.m * shape.n if parts > 1 else 0
 
@@ -236,7 +238,10 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def split_at(shape: Shape, arch: str = "") -> Kernel:
-    """Return rung 26 with the expected fastest tile and parts, the same on any architecture."""
+    """Return rung 26 with the expected fastest tile and parts.
+
+    They are the same on any architecture.
+    """
     bn, parts = split_tile(shape)
     return split(bn, parts, shape.k)
 

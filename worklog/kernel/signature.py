@@ -88,7 +88,7 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 
 def is_computed(value: str) -> bool:
-    """Return whether a value isn't the ladder's, but an integer or computed from M, N and K."""
+    """Return whether a value is an integer or computed from M, N and K."""
     return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
 
 
@@ -102,12 +102,15 @@ def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ..
 
 
 def is_leading_dimension(parameter: Parameter) -> bool:
-    """Return whether a parameter's name is that of a leading dimension: lda, ldb or ldc."""
+    """Return whether a parameter is a leading dimension by its name: lda, ldb or ldc."""
     return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
 
 
 def is_ladders(values: Sequence[str]) -> bool:
-    """Return whether the values are the ladder's in its order, which a kernel takes by position."""
+    """Return whether the values are the ladder's in its order.
+
+    A kernel takes these by position.
+    """
     return tuple(value.removeprefix(WIDE) for value in values) == LADDER
 
 
@@ -187,7 +190,10 @@ def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
 
 
 def named(declared: Sequence[Parameter]) -> list[str]:
-    """Return the value that each parameter's name says; "" if it says none. An only size is N."""
+    """Return the value that each parameter's name says; "" if it says none.
+
+    An only size is N.
+    """
     numbers = _numbers(declared)
     values = []
     for parameter in declared:
@@ -227,7 +233,9 @@ def described(defined: Definition, values: Sequence[str]) -> list[str]:
 
 
 def fixed(values: Sequence[str]) -> str:
-    """Describe the values of alpha and beta that a kernel doesn't take, such as "alpha = 1"; "" for none.
+    """Describe alpha and beta if a kernel doesn't take them, such as "alpha = 1".
+
+    "" if it takes both.
 
     values: of the kernel's parameters
     """

@@ -48,53 +48,53 @@ HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cud
 _Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
 
 
-def find_problem(what: str, dtype: str = "") -> Problem:
+def find_problem(name: str, dtype: str = "") -> Problem:
     """Return a problem.
 
-    what: the problem's name, or a class in a file as file.py:Class or file.py
+    name: the problem's name, or a class in a file as file.py:Class or file.py
     dtype: one of the problem's types
     Raises BadSetting.
     """
-    if what in PROBLEMS:
-        return PROBLEMS[what]().under(dtype)
-    if what.endswith(".py"):
-        file = what
-        name = ""
+    if name in PROBLEMS:
+        return PROBLEMS[name]().under(dtype)
+    if name.endswith(".py"):
+        file = name
+        class_name = ""
     else:
-        file, _, name = what.rpartition(":")
-    if not file or not (name.isidentifier() or what.endswith(".py")):
+        file, _, class_name = name.rpartition(":")
+    if not file or not (class_name.isidentifier() or name.endswith(".py")):
         advice = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
-        raise BadSetting(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {advice}")
-    kind = _problem_class(what, file, name)
+        raise BadSetting(f"there is no problem {name!r}{meant(name, PROBLEMS)}: {advice}")
+    kind = _problem_class(name, file, class_name)
     try:
         return kind().under(dtype)
     except BadSetting:
         raise
     except Exception as error:
         raise BadSetting(
-            f"{what}() raised {type(error).__name__}: {error}: correct its __init__"
+            f"{name}() raised {type(error).__name__}: {error}: correct its __init__"
         ) from error
 
 
-def _problem_class(what: str, file: str, name: str) -> type[Problem]:
+def _problem_class(reference: str, file: str, class_name: str) -> type[Problem]:
     """Return a class of a file. Raises BadSetting if the file has no such problem.
 
-    what: the file and the class, as the user named them
-    name: of the class; "" for the only problem that the file defines
+    reference: the file and the class, as the user named them
+    class_name: "" for the only problem that the file defines
     """
-    module = HostFunction.of(f"{file}:{name or 'Problem'}").module()
+    module = HostFunction.of(f"{file}:{class_name or 'Problem'}").module()
     classes = {}
     for key, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Problem):
             classes[key] = value
     defined = [key for key, value in classes.items() if value.__module__ == module.__name__]
-    if not name and len(defined) == 1:
-        name = defined[0]
-    if name in classes:
-        return classes[name]
+    if not class_name and len(defined) == 1:
+        class_name = defined[0]
+    if class_name in classes:
+        return classes[class_name]
     listing = ", ".join(defined) or "no problem: derive a class from worklog.Problem"
     advice = f"; name one, as {shlex.quote(file)}:Class" if defined else ""
-    raise BadSetting(f"{what} names no problem: {file} has {listing}{advice}")
+    raise BadSetting(f"{reference} names no problem: {file} has {listing}{advice}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Solution(Kernel):
     @classmethod
     def of(
         cls,
-        what: str | Path | Callable[..., object],
+        subject: str | Path | Callable[..., object],
         *,
         include: Sequence[str | Path] = (),
         define: Sequence[str] = (),
@@ -142,19 +142,19 @@ class Solution(Kernel):
     ) -> Solution:
         """Return a solution.
 
-        what: a .cu file, or a Python function by its name or itself
+        subject: a .cu file, or a Python function by its name or itself
         include: folders of headers
         define: macros
         arrays: of a Python function
         options: problem and dtype
         Raises WorklogError.
         """
-        if callable(what) or not str(what).endswith(".cu"):
-            if str(what).endswith(".py"):
-                what = f"{what}:{FUNCTION}"
-            host = HostFunction.of(what if callable(what) else str(what), arrays)
+        if callable(subject) or not str(subject).endswith(".cu"):
+            if str(subject).endswith(".py"):
+                subject = f"{subject}:{FUNCTION}"
+            host = HostFunction.of(subject if callable(subject) else str(subject), arrays)
             return cls(host.function, host, **options)
-        path = Path(what)
+        path = Path(subject)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
         return cls(

@@ -46,7 +46,9 @@ def stated_launch(
     *,
     with_joint: bool = False,
 ) -> Stated:
-    """Return the launch that a source states in a comment `grid: …, block: …` or by its host code.
+    """Return the launch that a source states.
+
+    It is in a comment `grid: …, block: …` or in host code.
 
     source: lines whose comments may be about the kernel
     values: of each parameter, M, N or K, or a text that is no size
@@ -79,10 +81,10 @@ def stated_launch(
                 unread.append(f"{host} passes one variable for several sizes")
             else:
                 choices[choice.launch] = choice
-    return _only(choices, function, unread)
+    return _only_choice(choices, function, unread)
 
 
-def _only(choices: Mapping[Launch, Stated], function: str, unread: list[str]) -> Stated:
+def _only_choice(choices: Mapping[Launch, Stated], function: str, unread: list[str]) -> Stated:
     """Return the only launch of several choices; a launch without grid and block for none or several.
 
     unread: why other launches aren't read
@@ -201,9 +203,9 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
 def leading_dimensions(
     defined: Definition, unit: Unit, values: Sequence[str]
 ) -> tuple[dict[int, str], list[str]]:
-    """Return the leading dimensions that differ from their names' meaning, and why others aren't read.
+    """Return unusual leading dimensions, and why others aren't read.
 
-    The leading dimensions are what host code passes, by place.
+    They differ from the meaning of their names. The leading dimensions are what host code passes, by place.
 
     values: of each parameter, by their names
     """
@@ -242,7 +244,10 @@ def _texts_passed(launches: Sequence[HostLaunch], labels: Sequence[str], place: 
 
 
 def exchanged_matrices(defined: Definition, unit: Unit) -> str:
-    """Describe the matrices that host code passes for a parameter of another matrix's name; "" for none."""
+    """Describe the matrices that host code passes for another matrix; "" for none.
+
+    The names of the kernel's parameters decide.
+    """
     matrices = [matrix_of(parameter.name) for parameter in defined.parameters]
     for call in launches_in(unit):
         if unit.definition(call.name) is not defined:
@@ -259,7 +264,7 @@ def exchanged_matrices(defined: Definition, unit: Unit) -> str:
 
 
 def lacks_permission(unit: Unit, shared: int) -> bool:
-    """Return whether host code launches with more dynamic shared memory than it has asked for.
+    """Return whether host code has not asked for the dynamic shared memory that it needs.
 
     shared: bytes
     """
@@ -283,7 +288,10 @@ def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
 
 
 def instantiated(defined: Definition, unit: Unit) -> str:
-    """Return the arguments of a template's only explicit instantiation; "" for none or several."""
+    """Return the arguments of a template's only explicit instantiation.
+
+    "" for none or several.
+    """
     name = re.escape(defined.name.rpartition("::")[2])
     matches = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
     arguments = {match[1] for match in matches if match}
