@@ -1,4 +1,4 @@
-"""The CUDA sources in a folder, each of which is read by itself."""
+"""The CUDA sources in a folder. Each source is read by itself."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inl")  # which rarely have a kernel
 
 
 def sources_in(folder: Path) -> list[Path]:
-    """Return the .cu and .cuh files in a folder and its subfolders, and the headers with a kernel, sorted.
+    """Return the CUDA sources in a folder and its subfolders, sorted.
+
+    These are the .cu and .cuh files, and the headers with a kernel.
 
     Raises BadSetting for a folder without sources, and for more than MOST_FILES.
     """
-    found = list[Path]()
+    sources = list[Path]()
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(place, name)
             if not name.startswith(".") and _is_source(path):
-                found.append(path)
-        if len(found) > MOST_FILES:
+                sources.append(path)
+        if len(sources) > MOST_FILES:
             raise BadSetting(
                 f"{folder} has more than {MOST_FILES} .cu and .cuh files: name a folder in it"
             )
-    if not found:
+    if not sources:
         raise BadSetting(f"{folder} has no .cu file: name another folder, or a file")
-    return sorted(found)
+    return sorted(sources)
 
 
 def _is_source(path: Path) -> bool:

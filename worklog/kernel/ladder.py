@@ -1,6 +1,8 @@
-"""All rungs, and what is recorded of them in the package, so that charts and notebooks have it without a run: memory
-counts at 4096, which the emulator counted, and how busy the units of a GPU were, by Nsight Compute. Kernels by the
-words of the command line, with their options, also as they were in a git revision; and a new rung.
+"""All rungs, and what the package records of them: charts and notebooks need no run.
+
+The records are memory counts at 4096, which the emulator counted, and how busy the units of a GPU were, by Nsight
+Compute. This module also finds kernels by the command line's names and options, as they are or as they were in a git
+revision, and adds a rung.
 
 The memory counts belong to the PTX beside their file and are made with it (`make ptx`); a test counts again.
 """
@@ -43,41 +45,44 @@ BASELINES = ("cublas", "torch")  # named on the command line, and no rungs
 
 
 def rung(name: str, advice: str = "") -> Kernel:
-    """The rung of that name. Raises BadSetting with the names that exist. advice: what else can be done."""
+    """Return the rung of a name.
+
+    advice: an alternative, as the beginning of the error's advice
+    Raises BadSetting with the names that exist.
+    """
     if name in NAMED:
         return NAMED[name]
-    near = (
-        f" (did you mean {shlex.quote(name + '.cu')}?)"
-        if Path(f"{name}.cu").is_file()
-        else meant(str(name), NAMED)
+    suggestion = meant(str(name), NAMED)
+    if Path(f"{name}.cu").is_file():
+        suggestion = f" (did you mean {shlex.quote(name + '.cu')}?)"
+    raise BadSetting(
+        f"there is no rung {name!r}{suggestion}: {advice}choose from {', '.join(NAMED)}"
     )
-    raise BadSetting(f"there is no rung {name!r}{near}: {advice}choose from {', '.join(NAMED)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether this rung's code isn't what was measured. kernels: of the run; without a hash, no."""
+    """Return whether a rung's code has changed since a run; False without a hash.
+
+    kernels: the run's kernels by name
+    """
     about = kernels.get(name, {})
     return "sha256" in about and name in NAMED and not NAMED[name].program.measured_as(about)
 
 
 @dataclass(frozen=True)
 class MemoryCounts:
-    """Counts of one launch. sha256: of the program. requests: memory instructions of a warp. sectors: of 32 bytes.
-    load_bytes: the sum of what each thread loads. load_lines: of 128 bytes, each looked up in L1 once per request.
-    wavefronts: passes through shared memory, loads and stores; conflicts: those that bank conflicts add. thread_fma:
-    multiply-adds of all threads.
-    """
+    """The memory counts of one launch."""
 
-    sha256: str
-    load_requests: int
-    load_sectors: int
-    load_bytes: int
-    load_lines: int
-    store_requests: int
-    store_sectors: int
-    wavefronts: int
-    conflicts: int
-    thread_fma: int
+    sha256: str  # of the program
+    load_requests: int  # memory instructions of a warp
+    load_sectors: int  # of 32 bytes
+    load_bytes: int  # the sum of the bytes that each thread loads
+    load_lines: int  # of 128 bytes, each looked up in L1 once per request
+    store_requests: int  # memory instructions of a warp
+    store_sectors: int  # of 32 bytes
+    wavefronts: int  # passes through shared memory, loads and stores
+    conflicts: int  # wavefronts that bank conflicts add
+    thread_fma: int  # multiply-adds of all threads
 
     def __add__(self, other: MemoryCounts) -> MemoryCounts:
         sums: dict[str, Any] = {
@@ -87,12 +92,16 @@ class MemoryCounts:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Every count by its name."""
+        """Every count by name."""
         return {name: value for name, value in asdict(self).items() if name != "sha256"}
 
     def at(self, shape: Shape, counted: Shape) -> MemoryCounts:
-        """The counts at another shape than the counted one, for a kernel on whole tiles at both: per block, those of
-        loads and multiply-adds grow with K, and those of stores do not.
+        """Return the counts at another shape.
+
+        The kernel must be on whole tiles at both shapes. Per block, the counts of loads and multiply-adds grow with K,
+        and those of stores don't.
+
+        counted: the shape of these counts
         """
         scaled: dict[str, Any] = {}
         for name, count in self.numbers.items():
@@ -104,42 +113,42 @@ class MemoryCounts:
 
     @property
     def sectors_per_request(self) -> float:
-        """Of global loads."""
+        """The sectors per request of global loads."""
         return self.load_sectors / self.load_requests
 
     @property
     def load_width(self) -> float:
-        """Bytes per thread and global load, on average."""
+        """The average bytes per thread and global load."""
         return self.load_bytes / self.load_requests / WARP
 
     @property
     def sectors_per_fma(self) -> float:
-        """Sectors of global loads and stores per multiply-add of a warp."""
+        """The sectors of global loads and stores per multiply-add of a warp."""
         return (self.load_sectors + self.store_sectors) * WARP / self.thread_fma
 
     @property
     def wavefronts_per_fma(self) -> float:
-        """Wavefronts per multiply-add of a warp."""
+        """The wavefronts per multiply-add of a warp."""
         return self.wavefronts * WARP / self.thread_fma
 
     @property
     def conflict_share(self) -> float:
-        """Share of the wavefronts that bank conflicts add."""
+        """The share of the wavefronts that bank conflicts add."""
         return self.conflicts / self.wavefronts if self.wavefronts else 0.0
 
 
 @dataclass(frozen=True)
 class LadderCounts:
-    """rungs: counts by name, in the ladder's order. shape: of the problem. label: the source of the counts."""
+    """The memory counts of every rung."""
 
-    label: str
-    shape: Shape
-    rungs: Mapping[str, MemoryCounts]
+    label: str  # the source of the counts
+    shape: Shape  # of the problem
+    rungs: Mapping[str, MemoryCounts]  # by name, in the ladder's order
 
 
 @lru_cache(maxsize=1)
 def memory_counts() -> LadderCounts:
-    """The counts in the package. Raises WorklogError if the file is missing or cannot be read."""
+    """Return the counts in the package. Raises WorklogError if the file can't be read."""
     try:
         document = json.loads(TRAFFIC.read_text(encoding="utf-8"))
         rungs = {name: MemoryCounts(**counts) for name, counts in document["rungs"].items()}
@@ -151,41 +160,54 @@ def memory_counts() -> LadderCounts:
 
 
 def counters(rungs: Sequence[str]) -> Table:
-    """A row per rung with the percentage of each unit's peak rate over the launch of its product, without launches that
-    split or add, and the busiest unit. "L1 and shared" is the pipe that serves both. A note names those that were not
-    recorded: `python -m tests.record.ncu bounds` records them. Raises BadRunFile where no rung was.
+    """Return a row per rung with the load of each unit, and the busiest unit.
+
+    The load is a percentage of the unit's peak rate. It is over the launch of the product, without launches that split
+    or add. "L1 and shared" is the pipe that serves both. A note names rungs that weren't recorded:
+    `python -m tests.record.ncu bounds` records them.
+
+    rungs: names of rungs
+    Raises BadRunFile if no rung was recorded.
     """
     document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
     kernels = document["kernels"]
-    missing, rungs = (
-        [name for name in rungs if name not in kernels],
-        [name for name in rungs if name in kernels],
-    )
-    if not rungs:
+    missing = [name for name in rungs if name not in kernels]
+    recorded = [name for name in rungs if name in kernels]
+    if not recorded:
         raise BadRunFile(
             f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}"
         )
     units = [*document["metrics"].values()]
     rows = []
-    for name in rungs:
+    for name in recorded:
         percent = kernels[name]["percent"]
         shares = {unit: Bar(f"{percent[unit]:.0f} %", percent[unit] / 100) for unit in units}
         rows.append({"rung": name, **shares, "busiest": max(units, key=lambda unit: percent[unit])})
-    stale = [name for name in rungs if source_changed(name, kernels)]
-    notes = [f"source changed since: {', '.join(stale)}"] if stale else []
-    notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
+    stale = [name for name in recorded if source_changed(name, kernels)]
+    notes = []
+    if stale:
+        notes.append(f"source changed since: {', '.join(stale)}")
+    if missing:
+        notes.append(f"no counters are recorded of: {', '.join(missing)}")
     return Table.of(f"{_label(document)} · at {Shape(*document['shape'])}", rows, notes=notes)
 
 
 def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
-    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
+    """Return the bytes that blocks fetch from L2, plus the bytes of C.
+
+    Each block reads its BM rows of A and BN columns of B once, and C is written once.
+
+    tile: BM and BN
+    """
     blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
     return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
 
 
 def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
-    """Bytes between L2 and L1 in one launch of each rung at a shape, and their label: of rungs whose source is the same
-    today. Empty where none is recorded: `python -m tests.record.ncu bytes` records them at 4096.
+    """Return the bytes between L2 and L1 in one launch of each rung, and their label.
+
+    Rungs whose source has changed are left out. Empty if none is recorded: `python -m tests.record.ncu bytes` records
+    them at 4096.
     """
     path = recordings("bytes").get("h200")
     if path is None:
@@ -203,21 +225,25 @@ def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
 
 
 def _label(document: dict[str, Any]) -> str:
+    """Return the label of a recording by Nsight Compute."""
     return f"recorded · {document['device']} · {document['date']} · Nsight Compute {document['ncu'].split()[1]}"
 
 
 def busiest(rung: str) -> str:
-    """The unit of the GPU that was busiest in a rung, in words with its share and the label. Raises BadRunFile."""
+    """Describe the busiest unit of the GPU in a rung, with its share and the label.
+
+    Raises BadRunFile if the rung wasn't recorded.
+    """
     table = counters([rung])
     row = dict(zip(table.columns, table.rows[0], strict=True))
     return f"{row['busiest']} {row[str(row['busiest'])]} busy, the busiest unit ({table.title})"
 
 
 class Option(NamedTuple):
-    """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
+    """An option of a user kernel, on the command line and of `%%rung`."""
 
     flags: tuple[str, ...]
-    default: Any
+    default: Any  # a tuple if the option may be repeated
     metavar: str
     help: str
 
@@ -244,75 +270,101 @@ DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
 OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
 
 
-def kernel_of(what: str, words: Words) -> Kernel:
-    """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function, as far as a file states it (worklog.kernel.trial finds the rest). Raises BadSetting, and
-    WorklogError for a file that can't be read.
+def kernel_of(name: str, options: Words) -> Kernel:
+    """Return a rung, the kernel of a .cu file or a host function.
+
+    The kernel is as far as the file states it. worklog.kernel.trial finds the rest.
+
+    name: a rung's name, a .cu file's path, or module:function, file.py:function or lib.so:function
+    options: of a user kernel, as in OPTIONS
+    Raises BadSetting, and WorklogError for a file that can't be read.
     """
-    given = {
-        name: value
-        for name, value in words.items()
-        if value is not None and value != DEFAULTS[name]
-    }
-
-    for name, value in given.items():
-        if isinstance(value, str) and not value.strip():
-            raise BadSetting(
-                f"{OPTIONS[name].flags[-1]} is empty: give {OPTIONS[name].metavar}, or omit it"
-            )
-
-    def require_no(options: Iterable[str], whose: str) -> None:
-        for name in options:
-            if name in given:
-                raise BadSetting(f"{OPTIONS[name].flags[-1]} is for {whose}")
-
-    is_file = what.endswith(".cu") or (Path(what).exists() and what not in NAMED)
-    if ":" in what and not is_file:
-        require_no(OF_A_FILE, "a .cu file: a host function launches itself")
-        return Kernel.from_function(what, **given)
-    require_no(["arrays"], "a host function, such as file.py:function: a kernel takes pointers")
-    if Path(what).suffix in (".py", ".so"):
+    stated = _stated_options(options)
+    is_file = name.endswith(".cu")
+    if not is_file and name not in NAMED:
+        is_file = Path(name).exists()
+    if ":" in name and not is_file:
+        _require_none(OF_A_FILE, stated, "a .cu file: a host function launches itself")
+        return Kernel.from_function(name, **stated)
+    _require_none(
+        ["arrays"], stated, "a host function, such as file.py:function: a kernel takes pointers"
+    )
+    if Path(name).suffix in (".py", ".so"):
         raise BadSetting(
-            f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}"
-            + _in_a_string(Path(what))
+            f"cannot run {name}: name its function too, as {shlex.quote(f'{name}:function')}"
+            + _in_a_string(Path(name))
         )
     if not is_file:
-        require_no(DEFAULTS, "a .cu file: a rung has its own")
-        if what.lower() in BASELINES:
+        _require_none(DEFAULTS, stated, "a .cu file: a rung has its own")
+        if name.lower() in BASELINES:
             raise BadSetting(
-                f"{what} has no CUDA source here: `worklog run {what}` times it; name a rung or a .cu file"
+                f"{name} has no CUDA source here: `worklog run {name}` times it; name a rung or a .cu file"
             )
-        return rung(what, "name a .cu file, or ")
-    if not given.keys() - {"entry", "claimed"}:
-        as_rung = rung_of_file(Path(what))
-        if as_rung is not None and given.get("entry", as_rung.function) == as_rung.function:
-            return replace(as_rung, claimed=given.get("claimed", as_rung.claimed))
-    return Kernel.from_file(what, **given)
+        return rung(name, "name a .cu file, or ")
+    if not stated.keys() - {"entry", "claimed"}:
+        as_rung = rung_of_file(Path(name))
+        if as_rung is not None and stated.get("entry", as_rung.function) == as_rung.function:
+            return replace(as_rung, claimed=stated.get("claimed", as_rung.claimed))
+    return Kernel.from_file(name, **stated)
+
+
+def _stated_options(options: Words) -> dict[str, Any]:
+    """Return the options that differ from their defaults. Raises BadSetting for empty text."""
+    stated = {}
+    for name, value in options.items():
+        if value is not None and value != DEFAULTS[name]:
+            stated[name] = value
+    for name, value in stated.items():
+        if isinstance(value, str) and not value.strip():
+            option = OPTIONS[name]
+            raise BadSetting(f"{option.flags[-1]} is empty: give {option.metavar}, or omit it")
+    return stated
+
+
+def _require_none(names: Iterable[str], options: Words, owner: str) -> None:
+    """Raise BadSetting if one of these options is stated.
+
+    names: of the options
+    options: the stated ones
+    owner: what they are for, with the reason
+    """
+    for name in names:
+        if name in options:
+            raise BadSetting(f"{OPTIONS[name].flags[-1]} is for {owner}")
 
 
 def product_of_rung(path: Path) -> str:
-    """Return the kernel of a file that computes the product of a rung of several launches; "" for other files."""
-    found = _several_launches(path)
-    return "" if found is None else found[0].function
+    """Return the name of the kernel that computes a rung's product; "" for other files.
+
+    The rung has several launches.
+
+    path: of a file with the rung's kernels
+    """
+    rungs = _several_launches(path)
+    if rungs is None:
+        return ""
+    packaged, _ = rungs
+    return packaged.function
 
 
 def rung_of_file(path: Path) -> Kernel | None:
-    """Return a rung of several launches with the text of a file that has the rung's kernels; None for other files.
+    """Return a rung of several launches with a file's text; None for other files.
 
+    path: of a file with the rung's kernels
     Raises BadSetting for a file with other kernels than the rung's, another tile or another launch.
     """
-    found = _several_launches(path)
-    if found is None:
+    rungs = _several_launches(path)
+    if rungs is None:
         return None
-    packaged, own = found
-    if _passes(packaged) != _passes(own):
+    packaged, edited = rungs
+    if _passes(packaged) != _passes(edited):
         place = Path(os.path.relpath(kernels_dir() / packaged.file))
         raise BadSetting(
-            f"{own.function} is rung {packaged.name} with other kernels, another tile or another launch: "
+            f"{edited.function} is rung {packaged.name} with other kernels, another tile or another launch: "
             "its launches share a workspace, so its passes can't be checked one by one. "
             f"Make the change in {place} and type: worklog check {packaged.name}"
         )
-    return own
+    return edited
 
 
 def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
@@ -324,17 +376,17 @@ def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
             continue
         headers = tuple(own_headers(source, [str(path.parent), str(kernels_dir())]).items())
         code = replace(packaged.program, source=source, headers=headers)
-        own = replace(packaged, name=path.stem, code=code, number=None, idea="")
-        defined = own.unit.definition(packaged.function)
+        edited = replace(packaged, name=path.stem, code=code, number=None, idea="")
+        defined = edited.unit.definition(packaged.function)
         if defined is not None and defined.is_own and takes_workspace(defined):
-            return packaged, own
+            return packaged, edited
     return None
 
 
 def _passes(kernel: Kernel) -> dict[str, Any]:
     """Return what the launches of a rung rely on: its kernels with their parameters, and what its header states."""
     kernels = [function for function in kernel.unit.functions if function.is_kernel]
-    declared = {each.name: ([*each.template], each.parameters) for each in kernels}
+    declared = {function.name: ([*function.template], function.parameters) for function in kernels}
     return {**declared, "": header(kernel.source)}
 
 
@@ -353,18 +405,23 @@ def _in_a_string(file: Path) -> str:
     )
 
 
-def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
-    """A rung of one launch, or the kernel of a .cu file, from its file and the headers beside it in a git revision. Its
-    name ends in "@" and the revision. words: options of a user kernel's launch. Raises BadSetting and WorklogError.
+def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
+    """Return a rung of one launch, or the kernel of a .cu file, as of a git revision.
+
+    The file and the headers beside it are the revision's. The kernel's name ends in "@" and the revision.
+
+    name: a rung's name or a .cu file's path
+    options: of a user kernel's launch
+    Raises BadSetting and WorklogError.
     """
-    if ":" in what or Path(what).suffix in (".py", ".so"):
-        raise BadSetting(f"{what} is a host function: --against-revision takes rungs and .cu files")
-    kernel = NAMED.get(what)
+    if ":" in name or Path(name).suffix in (".py", ".so"):
+        raise BadSetting(f"{name} is a host function: --against-revision takes rungs and .cu files")
+    kernel = NAMED.get(name)
     if kernel is not None and (kernel.choose is not None or len(kernel.launches) > 1):
         raise BadSetting(
-            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+            f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
-    path = Path(what) if kernel is None else kernels_dir() / kernel.file
+    path = Path(name) if kernel is None else kernels_dir() / kernel.file
     with tempfile.TemporaryDirectory() as copy:
         with tarfile.open(
             fileobj=io.BytesIO(git("archive", revision, ".", folder=path.parent))
@@ -372,12 +429,12 @@ def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
             archive.extractall(copy, filter="data")
         if not Path(copy, path.name).exists():
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
-        then = kernel_of(str(Path(copy, path.name)), words)
-    if then.choose is not None or len(then.launches) > 1:
+        former = kernel_of(str(Path(copy, path.name)), options)
+    if former.choose is not None or len(former.launches) > 1:
         raise BadSetting(
-            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+            f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
-    return replace(then, name=f"{path.stem if kernel is None else what}@{revision}")
+    return replace(former, name=f"{path.stem if kernel is None else name}@{revision}")
 
 
 RECORD = '    numbered({number}, "{name}", "the idea in a few words"),\n'
@@ -390,8 +447,11 @@ const Rung rung = {{sgemm_{name}<32, 32>, 32, 32, 1, 1024}};
 
 
 def new_rung(number: int, name: str) -> list[Path]:
-    """Add a rung to a checkout, as a copy of coalesced with another name: its source, its record and its entry for
-    main.cu. Returns these files. Raises BadSetting in an installed package, and for a number or a name that is taken.
+    """Add a rung to a checkout, as a copy of coalesced with another name.
+
+    Writes its source, its record and its entry for main.cu, and returns these files.
+
+    Raises BadSetting in an installed package, and for a number or a name that is taken.
     """
     kernels = kernels_dir()
     if kernels.name != "kernels":
@@ -400,23 +460,25 @@ def new_rung(number: int, name: str) -> list[Path]:
         )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise BadSetting(f"cannot name a rung {name!r}: start with a-z, then take a-z, 0-9 and _")
-    for known in RUNGS:
-        if known.number == number or known.name == name:
+    for other in RUNGS:
+        if other.number == number or other.name == name:
             raise BadSetting(
-                f"rung {known.number} is {known.name} already: take another number and name"
+                f"rung {other.number} is {other.name} already: take another number and name"
             )
     code = Path(__file__).with_name("rung.cu").read_text(encoding="utf-8")
-    for word, value in (
+    for placeholder, value in (
         ("NUMBER", str(number)),
         ("TITLE", name.replace("_", " ").capitalize()),
         ("NAME", name),
     ):
-        code = code.replace(word, value)
+        code = code.replace(placeholder, value)
     source = kernels / f"{number}_{name}.cu"
     entries = kernels / "rungs.cuh"
     records = Path(__file__).with_name("rungs.py")
-    record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
-    ladder = rf"(?ms)^({'FP32' if number <= 20 else 'TENSOR'} = \(.*?)^\)$"
+    record = RECORD.format(number=number, name=name)
+    entry = ENTRY.format(number=number, name=name)
+    ladder_name = "FP32" if number <= 20 else "TENSOR"
+    ladder = rf"(?ms)^({ladder_name} = \(.*?)^\)$"
     source.write_text(code, encoding="utf-8")
     records.write_text(
         re.sub(ladder, rf"\g<1>{record})", records.read_text(encoding="utf-8")), encoding="utf-8"

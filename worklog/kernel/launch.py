@@ -21,26 +21,26 @@ from worklog.problem import CLASSES, Domain
 SIZES = ("M", "N", "K")
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
-LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid tells how it rounds
+LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
 UNREAD_LAUNCH = "a launch isn't read"
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a __global__ function. Its texts may name the parameters of the kernel's template.
+    """A launch of a __global__ function. Its texts may name the parameters of the kernel's template."""
 
-    function: with its template arguments, as in "sum_parts<BM, 4>". grid: blocks along x, y and z, expressions that may
-    also name M, N and K. block: threads along x, y and z. shared: bytes of dynamic shared memory per block.
-    """
-
-    function: str
-    grid: str = ""
-    block: str = ""
-    shared: int = 0
+    function: str  # with its template arguments, as in "sum_parts<BM, 4>"
+    grid: str = ""  # blocks along x, y and z, expressions that may also name M, N and K
+    block: str = ""  # threads along x, y and z
+    shared: int = 0  # bytes of dynamic shared memory per block
 
     def blocks(self, names: Mapping[str, int]) -> tuple[int, ...]:
-        """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
+        """Return the blocks along x and y, and along z if the grid has it.
+
+        names: values of the names in the grid
+        Raises BadSetting.
+        """
         sizes = tuple(evaluate(part, names) for part in parts(self.grid))
         if len(sizes) > 3:
             raise BadSetting(
@@ -49,7 +49,11 @@ class Launch:
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:
-        """Threads per block: along x, or along x, y and z. Raises BadSetting."""
+        """Return the threads per block: along x, or along x, y and z.
+
+        names: values of the names in the block
+        Raises BadSetting.
+        """
         sizes = [evaluate(part, names) for part in parts(self.block)]
         if len(sizes) > 3 or min(sizes) < 1:
             raise BadSetting(
@@ -60,23 +64,30 @@ class Launch:
         return sizes[0] if len(sizes) == 1 else tuple(sizes)
 
 
-def launch_text(argument: str, given: Any) -> str:
-    """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
-    texts = listed(argument, given)
-    if not all(isinstance(size, str | Integral) for size in texts):
+def launch_text(argument: str, size: Any) -> str:
+    """Return a grid or a block as a text.
+
+    argument: "grid" or "block"
+    size: as "N / 8, M", 256, or ("N / 8", "M")
+    Raises BadSetting.
+    """
+    texts = listed(argument, size)
+    if not all(isinstance(part, str | Integral) for part in texts):
         raise BadSetting(
-            f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}"
+            f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {size!r:.60}"
         )
-    words = ", ".join(map(str, texts))
-    if re.fullmatch(r"[1-9]\d*(?: ?x ?[1-9]\d*)+", words):
-        words = words.replace("x", ",")
-    return ", ".join(sizes(words, {}))
+    text = ", ".join(map(str, texts))
+    if re.fullmatch(r"[1-9]\d*(?: ?x ?[1-9]\d*)+", text):
+        text = text.replace("x", ",")
+    return ", ".join(sizes(text, {}))
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """What comments such as a rung's state: values of the template's parameters, the precision class, and the launch,
-    without a function: "// Tile: BM=128 BN=64", "// Claims: tf32" and "// Launch: grid N / BN, M   block 256   shared
-    4096". What can't be read is a comment like any other.
+    """Return the tile, the precision class and the launch that comments state.
+
+    They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
+    "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's parameters, and the
+    launch has no function. A line that can't be read is a comment like any other.
     """
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
@@ -95,34 +106,39 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
 
 
 def stated(source: str, label: str) -> list[str]:
-    """What comments say, each once and in their order, behind `label:`, up to the next label or the end of the line."""
+    """Return the statements of comments behind `label:`, each once and in order.
+
+    A statement ends at the next label or at the end of the line.
+    """
     pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
-    found = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
-    return list(dict.fromkeys(found))
+    statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
+    return list(dict.fromkeys(statements))
 
 
 def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
-    """Return the lines of a source whose comments may state something of a kernel, such as its grid.
+    """Return the lines of a source whose comments may be about a kernel.
 
-    These are the lines from the function before a kernel to its end if they state the label, else those that are of
-    no other kernel. The first kernel's may be for all: a comment at the top of the file is above it.
-    label: as for stated()
+    These are the lines from the function before a kernel to its end if they state the label, else the lines that belong
+    to no other kernel. The lines of the first kernel may be for all kernels: a comment at the top of the file is above
+    it.
+
+    label: as for stated(), such as "grid"
     """
     functions = [function for function in unit.functions if function.is_own]
     parts_of_kernels = list[range]()
-    own = range(0)
+    part_of_kernel = range(0)
     end = 0
     for function in functions:
         part = range(end, function.line(function.body.end_byte))
         end = max(end, part.stop)
         if function is defined:
-            own = part
+            part_of_kernel = part
         elif function.is_kernel and part.start:
             parts_of_kernels.append(part)
     lines = source.splitlines()
-    own_lines = "\n".join(lines[own.start : own.stop])
-    if stated(own_lines, label):
-        return own_lines
+    text = "\n".join(lines[part_of_kernel.start : part_of_kernel.stop])
+    if stated(text, label):
+        return text
     for part in parts_of_kernels:
         for line in part:
             lines[line] = ""
@@ -130,51 +146,65 @@ def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
 
 
 def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
-    """The domain that comments state in their first sentence, else "any"; and what is said of it. tile: as names."""
+    """Return the domain that comments state, else "any", and a remark on it.
+
+    Only the first sentence counts.
+
+    tile: values of names
+    """
     texts = dict.fromkeys(re.split(r"\.\s", text)[0] for text in stated(source, "domain"))
     try:
-        read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in texts}
-        if len(read) > 1:
-            raise BadSetting(f"comments state {' or '.join(map(str, read))}")
+        domains = {Domain.of(text, tuple(tile.items())): text for text in texts}
+        if len(domains) > 1:
+            raise BadSetting(f"comments state {' or '.join(map(str, domains))}")
     except BadSetting as error:
         return "any", [f"{UNREAD_DOMAIN}, so every shape is checked: {error}"]
-    rules = next((text or str(only) for only, text in read.items() if only != Domain()), "any")
-    return rules, [] if rules == "any" else [f"domain: {rules}; from a comment"]
+    for stated_domain, text in domains.items():
+        rules = text if tile and text else str(stated_domain)
+        if stated_domain != Domain() and rules != "any":
+            return rules, [f"domain: {rules}; from a comment"]
+    return "any", []
 
 
 def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
-    """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0; and whether it rounds
-    another one up: most likely, one was forgotten.
+    """Return the sizes that a grid covers, and whether it also rounds an axis up.
+
+    The sizes are of each axis that is rounded down, such as N % 32 == 0. If another axis is rounded up, the user most
+    likely forgot to round this one up.
+
+    template: values of names in the grid
     """
     rules = list[str]()
     rounds_up = False
     for part in parts(grid):
-        named = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
-        if len(named) != 1:
+        axes = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+        if len(axes) != 1:
             continue
-        [size] = named
+        [size] = axes
         blocks = evaluate(part, {**template, size: LENGTHS})
         tile = next((length for length, count in zip(LENGTHS, blocks, strict=True) if count), 1)
         if np.array_equal(blocks, LENGTHS // tile) and tile > 1:
             rules.append(f"{size} % {tile} == 0")
-        elif blocks[0] == 1:
-            rounds_up = rounds_up or bool(blocks[-1] < LENGTHS[-1])
+        elif blocks[0] == 1 and blocks[-1] < LENGTHS[-1]:
+            rounds_up = True
     return rules, bool(rules) and rounds_up
 
 
 def from_comments(
-    source: str, function: str, names: Mapping[str, str], own: Mapping[str, str]
+    source: str, function: str, names: Mapping[str, str], labels: Mapping[str, str]
 ) -> tuple[list[Launch], str]:
-    """Return the launches that comments state as `grid: …, block: …`, and why one isn't read or "".
+    """Return the launches that comments state, and why a launch isn't read or "".
+
+    Comments state them as `grid: …, block: …`.
 
     names: expressions of constants
-    own: names of the kernel's sizes, with M, N or K for each
+    labels: names of the kernel's sizes, with M, N or K for each
     """
     launches = dict[Launch, None]()
     prose = ""
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         try:
-            launches[readable(function, sizes(grid, names), sizes(block, names), own)] = None
+            launches[readable(function, sizes(grid, names), sizes(block, names), labels)] = None
         except BadSetting as error:
             reason = str(error).partition(": use integers")[0]
             prose = f"the launch in a comment isn't read: {reason}"
@@ -182,18 +212,19 @@ def from_comments(
 
 
 def readable(
-    function: str, grid: Sequence[str], block: Sequence[str], own: Mapping[str, str]
+    function: str, grid: Sequence[str], block: Sequence[str], labels: Mapping[str, str]
 ) -> Launch:
-    """Return the launch of reduced sizes. Raises BadSetting for what is no expression of M, N and K.
+    """Return the launch of reduced sizes.
 
-    own: names in the sizes, with M, N or K for each
+    labels: names in the sizes, with M, N or K for each
+    Raises BadSetting for a size that isn't an expression of M, N and K, and for a block's size that isn't a number.
     """
     texts = list[str]()
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
-        shown = [filled(size, own) for size in dimensions]
-        while len(shown) > 1 and shown[-1] == "1":
-            shown.pop()
-        for size in shown:
+        expressions = [filled(size, labels) for size in dimensions]
+        while len(expressions) > 1 and expressions[-1] == "1":
+            expressions.pop()
+        for size in expressions:
             evaluate(size, names)
-        texts.append(", ".join(shown))
+        texts.append(", ".join(expressions))
     return Launch(function, texts[0], texts[1])

@@ -22,7 +22,7 @@ _SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".c", ".cc", ".
 
 @dataclass(frozen=True)
 class Headers:
-    """What is known of the headers that a file needs."""
+    """The places of the headers that a file needs."""
 
     folders: list[Path]  # that have them
     remarks: list[str]  # where a header was found
@@ -35,29 +35,29 @@ def folders_of_headers(path: Path, source: str, folders: Sequence[Path]) -> Head
     source: the text of the file
     folders: where headers are looked for already
     """
-    near: list[Path] = []
+    near_folders: list[Path] = []
     remarks: list[str] = []
     ambiguous: list[Missing] = []
-    done = set[str]()
+    searched = set[str]()
     waiting = [(source, path.parent)]
-    for text, beside in waiting:  # which grows
+    for text, folder_of_text in waiting:  # which grows
         for header in included(text):
-            if header in done or (f"<{header}>" in text and not _is_a_users(header)):
+            if header in searched or (f"<{header}>" in text and not _is_a_users(header)):
                 continue
-            done.add(header)
-            places = (beside, *folders, *near)
-            known = next((place for place in places if (place / header).is_file()), None)
-            holders = [known] if known else _holders(path, header)
+            searched.add(header)
+            places = (folder_of_text, *folders, *near_folders)
+            listed = next((place for place in places if (place / header).is_file()), None)
+            holders = [listed] if listed else _holders(path, header)
             if len(holders) > 1:
                 ambiguous.append(Missing(header, tuple(map(str, holders))))
             if len(holders) != 1:
                 continue
             [folder] = holders
-            if known is None:
-                near.append(folder)
+            if listed is None:
+                near_folders.append(folder)
                 remarks.append(f"{header}: from {folder}, as by -I {folder}")
             waiting.append((text_of_header(folder / header), (folder / header).parent))
-    return Headers(near, remarks, ambiguous)
+    return Headers(near_folders, remarks, ambiguous)
 
 
 @dataclass(frozen=True)
@@ -73,44 +73,56 @@ def programs(path: Path) -> list[Includer]:
     """Return the files that include a file, directly or through headers, nearest first."""
     target = path.resolve()
     files = _sources(target)
-    named: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     for file in (*files, target):
-        named.setdefault(file.name, []).append(file)
-    includes = {file: _includes(file, named) for file in files}
-    inside = {target}
+        by_name.setdefault(file.name, []).append(file)
+    includes = {file: _includes(file, by_name) for file in files}
+    includers = {target}
     is_complete = False
     while not is_complete:
-        found = {file for file in files if file not in inside and inside & {*includes[file]}}
-        inside |= found
-        is_complete = not found
-    return [
-        Includer(file, *_before(file, target, includes, inside)) for file in files if file in inside
-    ]
+        added = set[Path]()
+        for file in files:
+            if file not in includers and includers & {*includes[file]}:
+                added.add(file)
+        includers |= added
+        is_complete = not added
+    nearest_first = []
+    for file in files:
+        if file in includers:
+            code, folders = _code_before(file, target, includes, includers)
+            nearest_first.append(Includer(file, code, folders))
+    return nearest_first
 
 
-def _includes(file: Path, named: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
-    """Return the files that a file includes, and the places where it does."""
-    found: dict[Path, int] = {}
+def _includes(file: Path, by_name: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
+    """Return the files that a file includes, and the places of the include directives.
+
+    by_name: the files that it may include, by their names
+    """
+    places: dict[Path, int] = {}
     for match in INCLUDE.finditer(text_of_header(file)):
-        header = _included_file(file, match[1], named.get(Path(match[1]).name, ()))
+        header = _included_file(file, match[1], by_name.get(Path(match[1]).name, ()))
         if header is not None:
-            found.setdefault(header, match.start())
-    return found
+            places.setdefault(header, match.start())
+    return places
 
 
-def _before(
-    file: Path, target: Path, includes: Mapping[Path, Mapping[Path, int]], inside: Set[Path]
+def _code_before(
+    file: Path, target: Path, includes: Mapping[Path, Mapping[Path, int]], includers: Set[Path]
 ) -> tuple[str, tuple[Path, ...]]:
     """Return the code of a program in front of a file that it includes, and the folders of both.
 
-    inside: files that include the file
+    The code is "" if its brackets aren't closed.
+
+    includes: the files that each file includes, and the places
+    includers: files that include the target, and the target
     """
     code = ""
     folders: list[Path] = []
-    begun = set[Path]()
-    while file != target and file not in begun:
-        begun.add(file)
-        header, place = next((h, at) for h, at in includes[file].items() if h in inside)
+    visited = set[Path]()
+    while file != target and file not in visited:
+        visited.add(file)
+        header, place = _first(includes[file], includers)
         text = text_of_header(file)[:place]
         opened = len(re.findall(r"^[ \t]*#[ \t]*if", text, re.MULTILINE))
         closed = len(re.findall(r"^[ \t]*#[ \t]*endif", text, re.MULTILINE))
@@ -118,30 +130,37 @@ def _before(
         folders.append(file.parent)
         file = header
     bare = uncommented(code)
-    return code if bare.count("{") == bare.count("}") else "", tuple(folders)
+    if bare.count("{") != bare.count("}"):
+        code = ""
+    return code, tuple(folders)
+
+
+def _first(places: Mapping[Path, int], includers: Set[Path]) -> tuple[Path, int]:
+    """Return the first of a file's headers that is the target or includes it, and the place."""
+    return next((header, place) for header, place in places.items() if header in includers)
 
 
 def _is_a_users(header: str) -> bool:
-    """Whether a header in <…> may be one of the user's."""
+    """Return whether a header in <…> may be one of the user's headers."""
     return header.endswith(_SUFFIXES) and not is_of_a_library(header)
 
 
 def _holders(path: Path, header: str) -> list[Path]:
     """Return the folders nearest to a file that have a header, none of them nearer than another."""
-    distances = _around(path.resolve().parent)
+    distances = _distances(path.resolve().parent)
     holders = [folder for folder in distances if (folder / header).is_file()]
     nearest = [folder for folder in holders if distances[folder] == distances[holders[0]]]
     return [Path(os.path.relpath(folder)) for folder in nearest]
 
 
-def _around(start: Path) -> dict[Path, int]:
+def _distances(start: Path) -> dict[Path, int]:
     """Return the folders around a folder with the steps to them, nearest first."""
     root = _root(start)
     distances = {start: 0}
     waiting = [start]
     for folder in waiting:  # which grows
         above = [] if folder == root else [folder.parent]
-        for other in (*above, *_inside(folder)):
+        for other in (*above, *_subfolders(folder)):
             if other not in distances and len(distances) < MOST_FOLDERS:
                 distances[other] = distances[folder] + 1
                 waiting.append(other)
@@ -149,7 +168,7 @@ def _around(start: Path) -> dict[Path, int]:
 
 
 def _root(folder: Path) -> Path:
-    """The folder of the repository; of a file that is in none, a folder above it."""
+    """Return the folder of the repository; outside of a repository, a folder above."""
     repository = _repository(folder)
     if repository is not None:
         return repository
@@ -162,45 +181,45 @@ def _root(folder: Path) -> Path:
 
 
 def _repository(folder: Path) -> Path | None:
-    """The folder above that holds .git."""
+    """Return the nearest folder with .git, from a folder upwards; None for none."""
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The folders in a folder, likely ones first."""
+def _subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, likely ones first."""
     try:
         inner = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError:  # which a user may not read
         return []
-    shown = [entry for entry in inner if not entry.name.startswith(".")]
-    return sorted(shown, key=lambda entry: (entry.name not in _LIKELY, entry.name))
+    visible = [entry for entry in inner if not entry.name.startswith(".")]
+    return sorted(visible, key=lambda entry: (entry.name not in _LIKELY, entry.name))
 
 
 def _sources(target: Path) -> list[Path]:
     """Return the files of the repository that may include a file, nearest first."""
     start = target.parent
-    found: list[Path] = []
+    sources: list[Path] = []
     # A header's programs are in other folders, also outside of a repository.
     is_wide = _repository(start) is not None or target.suffix != ".cu"
-    for folder in _around(start) if is_wide else [start]:
+    for folder in _distances(start) if is_wide else [start]:
         try:
             files = sorted(entry for entry in folder.iterdir() if entry.suffix in _SUFFIXES)
-            found += [file for file in files if file.stat().st_size <= MOST_BYTES]
+            sources += [file for file in files if file.stat().st_size <= MOST_BYTES]
         except OSError:  # which a user may not read
             continue
-    return [file for file in found if file != target][:MOST_FILES]
+    return [file for file in sources if file != target][:MOST_FILES]
 
 
-def _included_file(file: Path, header: str, named: Sequence[Path]) -> Path | None:
-    """Return the file that another one includes; None if none of these is, or that isn't clear.
+def _included_file(file: Path, header: str, candidates: Sequence[Path]) -> Path | None:
+    """Return the file that another file includes; None if no candidate is the only nearest one.
 
-    named: files with the header's name
+    candidates: files with the header's name
     """
-    beside = Path(os.path.normpath(file.parent / header))
-    if beside in named:
-        return beside
+    relative = Path(os.path.normpath(file.parent / header))
+    if relative in candidates:
+        return relative
     end = [part for part in Path(header).parts if part not in (".", "..")]
-    ending = [other for other in named if [*other.parts][-len(end) :] == end]
+    ending = [other for other in candidates if [*other.parts][-len(end) :] == end]
     steps = {other: len(Path(os.path.relpath(other, file.parent)).parts) for other in ending}
     nearest = [other for other in ending if steps[other] == min(steps.values())]
     return nearest[0] if len(nearest) == 1 else None

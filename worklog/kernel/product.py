@@ -1,5 +1,6 @@
-"""Whether a kernel of a file computes a matrix product: files also have kernels that convert, fill, add or transpose.
+"""The check that a kernel of a file computes a matrix product.
 
+Files also have kernels that convert, fill, add or transpose.
 The answer comes from the parameters and the body, without a launch. It decides only which kernels of a file are
 checked without being named: a named kernel is checked in any case.
 """
@@ -31,22 +32,22 @@ OTHER_NUMBERS = (
 
 
 def why_no_product(defined: Definition, unit: Unit) -> str:
-    """Return why a kernel computes no product of float matrices, such as "takes 2 pointers"; "" if it may."""
-    matrices = list(defined.parameters)
+    """Return why a kernel computes no product of float matrices; "" if it may.
+
+    An example is "takes 2 pointers".
+    """
+    parameters = list(defined.parameters)
     has_workspace = takes_workspace(defined)
     if has_workspace:
-        matrices.pop()
-    pointers = [parameter for parameter in matrices if parameter.pointer]
-    others = [parameter for parameter in matrices if not parameter.pointer]
-    if any(parameter.dtype not in BY_VALUE for parameter in others):
+        parameters.pop()
+    pointers = [parameter for parameter in parameters if parameter.pointer]
+    values = [parameter for parameter in parameters if not parameter.pointer]
+    if any(parameter.dtype not in BY_VALUE for parameter in values):
         return ""  # a structure may have pointers
     if len(pointers) != len(MATRICES):
         return f"takes {len(pointers)} pointer{'s' * (len(pointers) != 1)}"
     for parameter in pointers:
-        is_of_other_numbers = (
-            parameter.dtype not in ("", "float32") or parameter.type in OTHER_NUMBERS
-        )
-        if is_of_other_numbers:
+        if parameter.dtype not in ("", "float32") or parameter.type in OTHER_NUMBERS:
             return f"takes {parameter.declaration}"
     if _BY_VECTOR.search(defined.name.rpartition("::")[2]):
         return "by its name, multiplies by a vector"
@@ -66,10 +67,10 @@ def takes_workspace(defined: Definition) -> bool:
 def _part_of_a_product(defined: Definition) -> str:
     """Return what a kernel with a workspace does for another kernel; "" if it may compute a product alone."""
     *factors, result = [parameter.name for parameter in defined.parameters if parameter.pointer][:3]
-    used = {text_of(name) for name in nodes(defined.body, "identifier")}
-    if result not in used:
+    used_names = {text_of(name) for name in nodes(defined.body, "identifier")}
+    if result not in used_names:
         return "prepares the factors for another kernel"
-    if used.isdisjoint(factors):
+    if used_names.isdisjoint(factors):
         return "adds parts for another kernel"
     return ""
 
@@ -78,10 +79,10 @@ def _adds_up(defined: Definition, unit: Unit) -> bool:
     """Return whether a kernel, or a function that it calls, adds up in a loop; a body with an error may."""
     if defined.body.has_error:
         return True
-    called = {_name(call) for call in nodes(defined.body, "call_expression")}
+    called_names = {_name(call) for call in nodes(defined.body, "call_expression")}
     bodies = [defined.body]
     for function in unit.functions:
-        if not function.is_kernel and function.name.rpartition("::")[2] in called:
+        if not function.is_kernel and function.name.rpartition("::")[2] in called_names:
             bodies.append(function.body)
     return any(_body_adds_up(body) for body in bodies)
 

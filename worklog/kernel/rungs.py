@@ -22,8 +22,11 @@ from worklog.problem import FLOAT_BYTES, Shape
 
 
 def numbered(number: int | None, name: str, idea: str) -> Kernel:
-    """A rung, from the header of its file. number: None for a kernel that isn't one. idea: what it adds. Raises
-    WorklogError.
+    """Return a rung from the header of its file.
+
+    number: None for a kernel that isn't a rung
+    idea: what the rung adds
+    Raises WorklogError.
     """
     file = f"{name}.cu" if number is None else f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
@@ -31,11 +34,9 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     tile, claims, launch = header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
     rules, _ = domain(source, tile)
-    arguments = (
-        (*signature.LADDER, signature.WORKSPACE)
-        if "void* workspace" in source
-        else signature.LADDER
-    )
+    arguments = signature.LADDER
+    if "void* workspace" in source:
+        arguments = (*signature.LADDER, signature.WORKSPACE)
     program = Program(file, source, "", headers=headers)
     return Kernel(
         name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
@@ -73,7 +74,12 @@ EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double pre
 
 
 def equal_shares(blocks: int = BLOCKS) -> Kernel:
-    """Rung 18: blocks take equal shares of all steps along K; a pass adds the parts. blocks: any number is right."""
+    """Return rung 18: blocks take equal shares of all steps along K.
+
+    A pass adds the parts.
+
+    blocks: any number is right
+    """
     main = replace(EQUAL_SHARES.launch, grid=str(blocks))
     adding = Launch(f"add_parts<BM, BN, BK, {blocks}, GROUP>", "M / BM * (N / BN)", "256")
     return replace(EQUAL_SHARES, launches=(main, adding), workspace=f"{2 * blocks} * BM * BN * 4")
@@ -86,34 +92,51 @@ SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the 
 def ragged(
     a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS, whole: bool = False
 ) -> Kernel:
-    """Rung 19: rung 18 for any shape. a_copied, b_copied: whether a pass before copies A, and B, so that rows begin at
-    multiples of 16 bytes; needed where they don't. whole: for shapes whose number of tiles is a multiple of `blocks`,
-    so that no tile has parts.
+    """Return rung 19: rung 18 for any shape.
+
+    a_copied: a pass before copies A, so that rows begin at multiples of 16 bytes; needed if they don't
+    b_copied: the same for B
+    blocks: any number is right
+    whole: for shapes whose number of tiles is a multiple of `blocks`, so that no tile has parts
     """
-    sizes = [size for size, copied in ((("M", "K"), a_copied), (("K", "N"), b_copied)) if copied]
+    sizes = []
+    if a_copied:
+        sizes.append(("M", "K"))
+    if b_copied:
+        sizes.append(("K", "N"))
     launches = [replace(RAGGED.launch, grid=str(blocks))]
     workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
     if sizes:
-        copied = " + ".join(
+        copying_blocks = " + ".join(
             f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes
         )
-        launches.insert(0, Launch("copy_rows", copied, "256"))
+        launches.insert(0, Launch("copy_rows", copying_blocks, "256"))
     if not whole:
         workspace.append(f"{2 * blocks} * BM * BN")
     if not whole and blocks > 1:
         launches.append(
             Launch("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks - 1}), {SLICES}", "256")
         )
-    needed = f"4 * (4 + {' + '.join(workspace)})" if workspace else ""
-    return replace(RAGGED, launches=tuple(launches), main=1 if sizes else 0, workspace=needed)
+    workspace_bytes = f"4 * (4 + {' + '.join(workspace)})" if workspace else ""
+    return replace(
+        RAGGED, launches=tuple(launches), main=1 if sizes else 0, workspace=workspace_bytes
+    )
 
 
 @lru_cache(maxsize=4096)
 def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
-    """Rung 19 for a shape, the same on any architecture. aligned: whether A and B are at multiples of 16 bytes."""
-    tile = RAGGED.template
-    whole = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"]) % BLOCKS == 0
-    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0, BLOCKS, whole)
+    """Return rung 19 for a shape, the same on any architecture.
+
+    aligned: A and B are at multiples of 16 bytes
+    """
+    tiles_down = math.ceil(shape.m / RAGGED.template["BM"])
+    tiles_across = math.ceil(shape.n / RAGGED.template["BN"])
+    return ragged(
+        a_copied=not aligned or shape.k % 4 != 0,
+        b_copied=not aligned or shape.n % 4 != 0,
+        blocks=BLOCKS,
+        whole=tiles_down * tiles_across % BLOCKS == 0,
+    )
 
 
 FP32 = (
@@ -146,18 +169,22 @@ ADDED = 5e6
 
 
 def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
-    """Rung 26 with tiles of 128 x bn: a pass that splits A and B, their product for each part of K, and where there are
-    several, a pass that adds these. bn: of SPLIT_TILES. parts: up to 32, or a multiple of 32. k: about how many the
-    splitting pass is made for; any number is right.
+    """Return rung 26 with tiles of 128 x bn.
+
+    A pass splits A and B. The next one computes their product for each part of K. If there are several parts, a pass
+    adds them.
+
+    bn: of SPLIT_TILES
+    parts: up to 32, or a multiple of 32
+    k: about how many the splitting pass is made for; any number is right
     """
     stages = SPLIT_TILES[bn][0]
     lines = f"((M + 127) / 128 * {LINES} + (N + BN - 1) / BN * BN)"
     k_of_part = math.ceil(k / parts)
     threads = 16 if k_of_part <= 128 else 64  # per line; with fewer, most would have nothing to do
-    held = (
-        2 if k_of_part <= 2 * threads * NUMBERS else 8
-    )  # eights in a thread's registers; the others are read twice
-    splitting = f"split_lines<BM, BN, PARTS, {held}, {threads}>"
+    # Eights of numbers in a thread's registers. The other numbers are read twice.
+    eights = 2 if k_of_part <= 2 * threads * NUMBERS else 8
+    splitting = f"split_lines<BM, BN, PARTS, {eights}, {threads}>"
     launches = [
         Launch(splitting, f"{lines} / {SPLITTERS // threads}, PARTS", str(SPLITTERS)),
         replace(SPLIT.launch, shared=stages * ((LINES + bn) * LINE_BYTES + 16)),
@@ -171,39 +198,52 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
 
 
 def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tuple[int, float]:
-    """On the busiest multiprocessor: tiles of 128 x bn or parts of one, and stages of a column as in a tile of 192."""
-    tiles = math.ceil(
-        math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts / multiprocessors
-    )
-    return tiles, tiles * bn * SPLIT_TILES[bn][1] * math.ceil(math.ceil(shape.k / STAGE_K) / parts)
+    """Return the tiles and the stages of columns of the busiest multiprocessor.
+
+    The tiles are of 128 x bn, or parts of them. The stages of a column are as in a tile of 192.
+    """
+    all_tiles = math.ceil(shape.m / LINES) * math.ceil(shape.n / bn)
+    tiles = math.ceil(all_tiles * parts / multiprocessors)
+    stages_of_part = math.ceil(math.ceil(shape.k / STAGE_K) / parts)
+    return tiles, tiles * bn * SPLIT_TILES[bn][1] * stages_of_part
 
 
 def added(shape: Shape, parts: int) -> int:
-    """Bytes of the parts that are written and read once more, and of their sums; 0 for one part."""
+    """Return the bytes that adding the parts moves; 0 for one part.
+
+    The parts are written and read once more, and their sums are written.
+    """
     return FLOAT_BYTES * (2 * parts + 1) * shape.m * shape.n if parts > 1 else 0
 
 
 @lru_cache(maxsize=4096)
 def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
-    """Columns of a tile and parts of K, for which the product and the adding are expected to take the least time."""
-    most = max(1, math.ceil(shape.k / STAGE_K) // 2)  # parts: two stages each
+    """Return the columns of a tile and the parts of K with the least expected time.
+
+    The time is that of the product and of adding the parts.
+    """
+    max_parts = max(1, math.ceil(shape.k / STAGE_K) // 2)  # two stages each
     expected_us: dict[tuple[int, int], float] = {}
     for parts in SPLIT_PARTS:
         for bn in SPLIT_TILES:
-            if parts > (
-                1 if bn == 192 else most
-            ):  # parts of the widest tile need more registers than there are
+            # Parts of the widest tile need more registers than there are.
+            limit = 1 if bn == 192 else max_parts
+            if parts > limit:
                 continue
             tiles, stages = split_tiles(shape, bn, parts, multiprocessors)
-            adding = ADD_US + added(shape, parts) / ADDED if parts > 1 else 0.0
-            expected_us[bn, parts] = STAGE_US * stages + TILE_US * tiles + adding
+            adding_us = ADD_US + added(shape, parts) / ADDED if parts > 1 else 0.0
+            expected_us[bn, parts] = STAGE_US * stages + TILE_US * tiles + adding_us
     return min(expected_us, key=expected_us.__getitem__)
 
 
 @lru_cache(maxsize=4096)
 def split_at(shape: Shape, arch: str = "") -> Kernel:
-    """Rung 26 with the tile and the parts that are expected to be the fastest, the same on any architecture."""
-    return split(*split_tile(shape), shape.k)
+    """Return rung 26 with the expected fastest tile and parts.
+
+    They are the same on any architecture.
+    """
+    bn, parts = split_tile(shape)
+    return split(bn, parts, shape.k)
 
 
 def any_shape(
@@ -212,7 +252,13 @@ def any_shape(
     a_by_columns: bool = False,
     b_by_columns: bool = False,
 ) -> Kernel:
-    """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
+    """Return the kernel `best` of a tile, for any shape.
+
+    template: the tile
+    parts: of K
+    a_by_columns: A is in column-major order
+    b_by_columns: B is in column-major order
+    """
     if a_by_columns or b_by_columns:
         template = {
             **template,
@@ -233,7 +279,7 @@ def any_shape(
 
 
 def sliced(template: Mapping[str, int]) -> Kernel:
-    """The kernel with this tile, whose blocks share out K among their threads."""
+    """Return the kernel of a tile whose blocks share out K among their threads."""
     return replace(SLICED, template=template)
 
 

@@ -1,8 +1,8 @@
-"""Which value each parameter of a kernel takes, read from its source.
+"""The value that each parameter of a kernel takes, read from its source.
 
-A launch passes the ladder's eight values in the order that the kernel declares them: the parameters' names decide. What
-was found is stated; what isn't clear is an error that names the option. The gate checks the result in any case, so a
-wrong guess fails and never gives a number.
+A launch passes the ladder's eight values in the order that the kernel declares them: the parameters' names decide. The
+order that was found is stated. If it isn't clear, the error names the option. The gate checks the result in any case,
+so a wrong guess fails and never gives a number.
 """
 
 from __future__ import annotations
@@ -49,27 +49,30 @@ class UnclearOrder(BadSetting):
     """The names of a kernel's parameters don't say which value each of them takes."""
 
 
-def order(words: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
-    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
+def order(text: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
+    """Return the value that each parameter takes.
+
+    text: the values, such as "A,B,C,M,N,K"; "" for the values that the parameters' names say
+    file: in messages
+    Raises BadSetting.
+    """
     declared = defined.parameters
     _require_types(defined, file, function)
-    if words:
-        values = _given(words, file, declared)
+    if text:
+        values = _values_of_text(text, file, declared)
     elif declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
         values = [*_by_name(declared[:-1], file, function), WORKSPACE]
     else:
         values = _by_name(declared, file, function)
-    wide = {
-        n
-        for n, parameter in enumerate(declared)
-        if not parameter.pointer and parameter.dtype.endswith("int64")
-    }
-    return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
+    for place, parameter in enumerate(declared):
+        if not parameter.pointer and parameter.dtype.endswith("int64"):
+            values[place] = f"{WIDE}{values[place]}"
+    return tuple(values)
 
 
 def _require_types(defined: Definition, file: str, function: str) -> None:
     """Raise BadSetting for a parameter whose type the gate can't pass."""
-    known = {*_PASSED, *defined.template}
+    types = {*_PASSED, *defined.template}
     for parameter in defined.parameters:
         kind = parameter.type
         if kind.endswith(("*", "]")):
@@ -77,7 +80,7 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
                 f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major"
             )
         numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
-        is_of_template = not known.isdisjoint(re.findall(r"\w+", kind))
+        is_of_template = not types.isdisjoint(re.findall(r"\w+", kind))
         is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
         if not is_passed:
             advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
@@ -85,7 +88,7 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 
 def is_computed(value: str) -> bool:
-    """Whether a parameter takes no value of the ladder, but an integer, or one that is computed from M, N and K."""
+    """Return whether a value is an integer or computed from M, N and K."""
     return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
 
 
@@ -99,70 +102,99 @@ def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ..
 
 
 def is_leading_dimension(parameter: Parameter) -> bool:
-    """Return whether a parameter's name is that of a leading dimension: lda, ldb or ldc."""
+    """Return whether a parameter is a leading dimension by its name: lda, ldb or ldc."""
     return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
 
 
 def is_ladders(values: Sequence[str]) -> bool:
-    """Return whether the values are the ladder's in its order, which a kernel takes by position."""
+    """Return whether the values are the ladder's in its order.
+
+    A kernel takes these by position.
+    """
     return tuple(value.removeprefix(WIDE) for value in values) == LADDER
 
 
-def _given(words: str, file: str, declared: Sequence[Parameter]) -> list[str]:
-    """The values of --args. A number, or an expression of sizes, is for an integer that is no size of the product."""
-    names = parts(words)
+def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list[str]:
+    """Return the values of --args.
+
+    A number, or an expression of sizes, is for an integer that is no size of the product.
+
+    Raises BadSetting.
+    """
+    names = parts(text)
     for name in filter(is_computed, names):
         try:
             evaluate(name, dict.fromkeys(SIZES, 1))
         except BadSetting as error:
             raise BadSetting(
-                f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}, "
+                f"--args {text}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}, "
                 "and no integer"
             ) from error
     if any(names.count(name) != 1 for name in MATRICES) or not any(name in SIZES for name in names):
-        raise BadSetting(f"--args {words}: give A, B and C once each and at least one of M, N, K")
+        raise BadSetting(f"--args {text}: give A, B and C once each and at least one of M, N, K")
     if len(declared) != len(names):
         raise BadSetting(
-            f"--args {words}: {file} declares {len(declared)} parameters, and {len(names)} are given"
+            f"--args {text}: {file} declares {len(declared)} parameters, and {len(names)} are given"
         )
     for parameter, name in zip(declared, names, strict=True):
         if is_computed(name) and (parameter.pointer or "int" not in parameter.dtype):
             raise BadSetting(
-                f"--args {words}: {name} is for {parameter.declaration}, which is no integer"
+                f"--args {text}: {name} is for {parameter.declaration}, which is no integer"
             )
     return names
 
 
 def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[str]:
-    """The values of parameters by their names: A, B and C once each, and at least one size."""
-    kinds = [
-        "pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared
-    ]
-    if kinds == [
-        "pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER
-    ]:
+    """Return the values of parameters by their names: A, B and C once each, and at least one size.
+
+    Raises BadSetting, and UnclearOrder if the names don't say which parameter is which.
+    """
+    kinds = [_kind(parameter) for parameter in declared]
+    if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*LADDER]
     pointers = kinds.count("pointer")
     if pointers != len(MATRICES):
         raise BadSetting(
             f"{file}: {function} takes {pointers} pointer{'s' * (pointers != 1)}: the gate passes three: A, B and C"
         )
-    if all(p.pointer or p.name.lower() in ("alpha", "beta") for p in declared):
+    if not _numbers(declared):
         raise BadSetting(
             f"{file}: {function} takes no size, and the gate checks several shapes: add int M, int N, int K"
         )
     values = named(declared)
-    if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
+    matrices = sorted(value for value in values if value in MATRICES)
+    if not all(values) or matrices != [*MATRICES]:
+        names = ", ".join(parameter.name for parameter in declared)
+        template = ",".join(value or "?" for value in values)
         raise UnclearOrder(
-            f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
-            f"give one of {', '.join(LADDER)} for each ?: --args '{','.join(value or '?' for value in values)}'"
+            f"{file}: {function}({names}): the names don't say which parameter is which: "
+            f"give one of {', '.join(LADDER)} for each ?: --args '{template}'"
         )
     return values
 
 
+def _kind(parameter: Parameter) -> str:
+    """Return the kind of value that a parameter takes: "pointer", "integer" or "float"."""
+    if parameter.pointer:
+        return "pointer"
+    return "integer" if "int" in parameter.dtype else "float"
+
+
+def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
+    """Return the parameters that may be sizes: no pointers, and not alpha and beta."""
+    numbers = []
+    for parameter in declared:
+        if not parameter.pointer and parameter.name.lower() not in ("alpha", "beta"):
+            numbers.append(parameter)
+    return numbers
+
+
 def named(declared: Sequence[Parameter]) -> list[str]:
-    """The value that each parameter's name says, "" where it says none; N for an only size."""
-    numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
+    """Return the value that each parameter's name says; "" if it says none.
+
+    An only size is N.
+    """
+    numbers = _numbers(declared)
     values = []
     for parameter in declared:
         if parameter.pointer:
@@ -182,29 +214,40 @@ def matrix_of(name: str) -> str:
 
 
 def described(defined: Definition, values: Sequence[str]) -> list[str]:
-    """What is said of an order that isn't the ladder's."""
+    """Describe an argument order that differs from the ladder's."""
     if is_ladders(values):
         return []
     plain = [value.removeprefix(WIDE) for value in values]
     names = [parameter.name for parameter in defined.parameters]
-    said = f"parameters ({', '.join(names)})" + (
-        "" if names == plain else f": passed as ({', '.join(plain)})"
-    )
+    line = f"parameters ({', '.join(names)})"
+    if names != plain:
+        line += f": passed as ({', '.join(plain)})"
     exchanged = {("A", "B"), ("B", "A"), ("M", "N"), ("N", "M")}  # C^T = B^T A^T
     if exchanged <= {*zip(named(defined.parameters), plain, strict=True)}:
-        said += " for column-major matrices"
-    said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
-    return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
+        line += " for column-major matrices"
+    if len({value for value in plain if value in SIZES}) == 1:
+        line += ", with M = N = K"
+    if fixed(plain):
+        line += f"; {fixed(plain)}, which it doesn't take"
+    return [line]
 
 
 def fixed(values: Sequence[str]) -> str:
-    """What a kernel with these parameters computes with, where it doesn't take alpha or beta: "alpha = 1"."""
-    return " and ".join(
-        text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in values
-    )
+    """Describe alpha and beta if a kernel doesn't take them, such as "alpha = 1".
+
+    "" if it takes both.
+
+    values: of the kernel's parameters
+    """
+    lines = []
+    if "alpha" not in values:
+        lines.append("alpha = 1")
+    if "beta" not in values:
+        lines.append("beta = 0")
+    return " and ".join(lines)
 
 
 def size_of(value: str) -> str:
-    """M, N or K; "" for other values."""
+    """Return M, N or K for a value that is a size; "" for other values."""
     size = value.removeprefix(WIDE)
     return size if size in SIZES else ""

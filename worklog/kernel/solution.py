@@ -1,5 +1,7 @@
-"""A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, or a Python
-function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
+"""A solution of a problem: CUDA source with an extern "C" function `solution`, or a Python function.
+
+`solution` launches kernels. It gets a case's inputs, outputs and extra parameters, in the order of the problem's
+signature.
 
 `solution` is run on the emulator, once for each case, and its launches are then enqueued on the device
 (worklog.kernel.host_launches). It can compute and decide what to launch; what it can't do is an error that names its
@@ -46,132 +48,184 @@ HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cud
 _Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
 
 
-def find_problem(what: str, dtype: str = "") -> Problem:
-    """A problem by its name, or of a file as file.py:Class or file.py. dtype: one of its own. Raises BadSetting."""
-    if what in PROBLEMS:
-        return PROBLEMS[what]().under(dtype)
-    where, _, name = (what, "", "") if what.endswith(".py") else what.rpartition(":")
-    if not where or not (name.isidentifier() or what.endswith(".py")):
-        known = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
-        raise BadSetting(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {known}")
-    module = HostFunction.of(f"{where}:{name or 'Problem'}").module()
-    defined = {key: value for key, value in vars(module).items() if isinstance(value, type)}
-    classes = {key: value for key, value in defined.items() if issubclass(value, Problem)}
-    own = [key for key, value in classes.items() if value.__module__ == module.__name__]
-    kind = classes.get(own[0] if not name and len(own) == 1 else name)
-    if kind is None:
-        has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
-        advice = f"; name one, as {shlex.quote(where)}:Class" if own else ""
-        raise BadSetting(f"{what} names no problem: {has}{advice}")
+def find_problem(name: str, dtype: str = "") -> Problem:
+    """Return a problem.
+
+    name: the problem's name, or a class in a file as file.py:Class or file.py
+    dtype: one of the problem's types
+    Raises BadSetting.
+    """
+    if name in PROBLEMS:
+        return PROBLEMS[name]().under(dtype)
+    if name.endswith(".py"):
+        file = name
+        class_name = ""
+    else:
+        file, _, class_name = name.rpartition(":")
+    if not file or not (class_name.isidentifier() or name.endswith(".py")):
+        advice = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
+        raise BadSetting(f"there is no problem {name!r}{meant(name, PROBLEMS)}: {advice}")
+    kind = _problem_class(name, file, class_name)
     try:
         return kind().under(dtype)
     except BadSetting:
         raise
     except Exception as error:
         raise BadSetting(
-            f"{what}() raised {type(error).__name__}: {error}: correct its __init__"
+            f"{name}() raised {type(error).__name__}: {error}: correct its __init__"
         ) from error
+
+
+def _problem_class(reference: str, file: str, class_name: str) -> type[Problem]:
+    """Return a class of a file. Raises BadSetting if the file has no such problem.
+
+    reference: the file and the class, as the user named them
+    class_name: "" for the only problem that the file defines
+    """
+    module = HostFunction.of(f"{file}:{class_name or 'Problem'}").module()
+    classes = {}
+    for key, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Problem):
+            classes[key] = value
+    defined = [key for key, value in classes.items() if value.__module__ == module.__name__]
+    if not class_name and len(defined) == 1:
+        class_name = defined[0]
+    if class_name in classes:
+        return classes[class_name]
+    listing = ", ".join(defined) or "no problem: derive a class from worklog.Problem"
+    advice = f"; name one, as {shlex.quote(file)}:Class" if defined else ""
+    raise BadSetting(f"{reference} names no problem: {file} has {listing}{advice}")
 
 
 @dataclass(frozen=True)
 class Passed:
-    """One argument of a solution. buffer: of an array, on the device; its elements as 32-bit words. value: a number, or
-    the host's array, whose shape and type the buffer has. role: "input", "output" or "extra".
-    """
+    """One argument of a solution."""
 
     parameter: Parameter
-    value: Any
-    buffer: Buffer | None = None
-    role: str = "input"
+    value: Any  # a number, or the host's array, whose shape and type the buffer has
+    buffer: Buffer | None = None  # of an array, on the device; its elements as 32-bit words
+    role: str = "input"  # "input", "output" or "extra"
 
     @property
     def form(self) -> tuple[tuple[int, ...], str]:
-        """Shape and type of an array."""
+        """The shape and the type of an array."""
         return tuple(self.value.shape), dtype_of(self.value)
 
     @property
     def number(self) -> Any:
-        """A number in Python."""
+        """The value as a number in Python."""
         value = self.value.item() if hasattr(self.value, "item") else self.value
         return int(value) if self.parameter.dtype.startswith(("int", "uint")) else value
 
 
 @dataclass(frozen=True, repr=False)
 class Solution(Kernel):
-    """A solution of a problem, as a kernel whose `function` is the host function, and `source` the whole CUDA source.
-    folders: of headers. define: macros. problem, dtype: what it solves, as find_problem takes them.
+    """A solution of a problem, as a kernel whose `source` is the whole CUDA source.
+
+    Its `function` is the host function.
     """
 
-    folders: tuple[str, ...] = ()
-    define: tuple[str, ...] = ()
-    problem: str = ""
-    dtype: str = ""
+    folders: tuple[str, ...] = ()  # of headers
+    define: tuple[str, ...] = ()  # macros
+    problem: str = ""  # that it solves, as for find_problem
+    dtype: str = ""  # as for find_problem
 
     @classmethod
     def of(
         cls,
-        what: str | Path | Callable[..., object],
+        subject: str | Path | Callable[..., object],
         *,
         include: Sequence[str | Path] = (),
         define: Sequence[str] = (),
         arrays: str = "",
-        **of: Any,
+        **options: Any,
     ) -> Solution:
-        """A .cu file, or a Python function by its name or itself. of: problem, dtype. Raises WorklogError."""
-        if callable(what) or not str(what).endswith(".cu"):
-            if str(what).endswith(".py"):
-                what = f"{what}:{FUNCTION}"
-            host = HostFunction.of(what if callable(what) else str(what), arrays)
-            return cls(host.function, host, **of)
-        path = Path(what)
+        """Return a solution.
+
+        subject: a .cu file, or a Python function by its name or itself
+        include: folders of headers
+        define: macros
+        arrays: of a Python function
+        options: problem and dtype
+        Raises WorklogError.
+        """
+        if callable(subject) or not str(subject).endswith(".cu"):
+            if str(subject).endswith(".py"):
+                subject = f"{subject}:{FUNCTION}"
+            host = HostFunction.of(subject if callable(subject) else str(subject), arrays)
+            return cls(host.function, host, **options)
+        path = Path(subject)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
         return cls(
-            path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define), **of
+            path.stem,
+            program,
+            (Launch(FUNCTION),),
+            folders=folders,
+            define=tuple(define),
+            **options,
         )
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
-        """As Kernel has it; BadSetting also for a signature that isn't the problem's."""
+        """Return the solution on a device, as Kernel.load.
+
+        Raises BadSetting also for a signature that isn't the problem's.
+        """
         problem = find_problem(self.problem, self.dtype)
         if self.host is not None:
             return _Python(self, problem, device, self.host)
-        declared = problem.signature
-        signature = f"{FUNCTION}({', '.join(parameter.declaration for parameter in declared)})"
-        own = self.unit.definition(FUNCTION, of_host=True)
-        if own is None:
+        declared = ", ".join(parameter.declaration for parameter in problem.signature)
+        signature = f"{FUNCTION}({declared})"
+        function = self.unit.definition(FUNCTION, of_host=True)
+        if function is None:
             kernels = ", ".join(self.unit.kernels) or "none"
             advice = f'write extern "C" void {signature}, which launches its kernels ({kernels})'
             raise BadSetting(f"{self.file} has no host function {FUNCTION}: {advice}")
-        for taken, passed in zip_longest(own.parameters, declared):
-            takes = f"{len(own.parameters)} parameters"
-            passes = str(len(declared))
-            if taken is not None and passed is not None:
-                if taken.pointer == passed.pointer and taken.dtype in ("", passed.dtype):
+        self._require_signature(function, problem, signature)
+        return _Kernels(self, problem, device, function)
+
+    def _require_signature(self, function: Definition, problem: Problem, signature: str) -> None:
+        """Raise BadSetting if the host function's parameters aren't the problem's.
+
+        signature: the right one, for the message
+        """
+        for parameter, expected in zip_longest(function.parameters, problem.signature):
+            takes = f"{len(function.parameters)} parameters"
+            passes = str(len(problem.signature))
+            if parameter is not None and expected is not None:
+                is_same_type = parameter.dtype in ("", expected.dtype)
+                if parameter.pointer == expected.pointer and is_same_type:
                     continue
-                takes = taken.declaration
-                passes = passed.declaration
-            why = f"{FUNCTION} takes {takes}, and {problem.name} passes {passes}"
-            raise BadSetting(f"{self.file}: {why}: declare {signature}")
-        return _Kernels(self, problem, device, own)
+                takes = parameter.declaration
+                passes = expected.declaration
+            reason = f"{FUNCTION} takes {takes}, and {problem.name} passes {passes}"
+            raise BadSetting(f"{self.file}: {reason}: declare {signature}")
 
     @property
     def unit(self) -> Unit:
-        """What its source defines."""
+        """The functions and constants that the source defines."""
         return read(self.source, self.define)
 
     def describe(self) -> dict[str, Any]:
-        """For a run's `kernels`."""
-        sha256 = (
-            self.host.sha256
-            if self.host is not None
-            else hashlib.sha256(self.source.encode()).hexdigest()
-        )
-        about = {"file": self.file, "sha256": sha256, "entry": self.entry}
-        return {**about, "problem": self.problem, "dtype": self.dtype, "user": "solution"}
+        """Return the entry of a run's `kernels`: source hash, problem and type."""
+        return {
+            "file": self.file,
+            "sha256": self._sha256(),
+            "entry": self.entry,
+            "problem": self.problem,
+            "dtype": self.dtype,
+            "user": "solution",
+        }
+
+    def _sha256(self) -> str:
+        """Return the hash of the source text, or of a host function."""
+        if self.host is not None:
+            return self.host.sha256
+        return hashlib.sha256(self.source.encode()).hexdigest()
 
 
 class Solver(Runnable):
-    """A solution on a device. problem: that it solves."""
+    """A solution on a device, with the problem that it solves."""
 
     def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
         self.name = solution.name
@@ -184,38 +238,41 @@ class Solver(Runnable):
 
 
 class _Kernels(Solver):
-    """Kernels that a device compiles, launched as the source states. own: the host function's definition."""
+    """Kernels that a device compiles, launched as the source states."""
 
     def __init__(
-        self, solution: Solution, problem: Problem, device: Device, own: Definition
+        self, solution: Solution, problem: Problem, device: Device, function: Definition
     ) -> None:
         super().__init__(solution, problem, device)
-        self.own = own
-        self._compiled = dict[tuple[str, int], Any]()
-        self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
+        self.function = function  # the host function
+        self._compiled = dict[tuple[str, int], Any]()  # by entry and shared memory
+        self._launches: dict[tuple[Any, ...], list[_Launch]] = {}  # by the numbers that are passed
 
     def enqueue(self, *arguments: Passed) -> None:
-        given = dict(
-            zip((parameter.name for parameter in self.own.parameters), arguments, strict=True)
-        )
+        names = (parameter.name for parameter in self.function.parameters)
+        by_name = dict(zip(names, arguments, strict=True))
         key = tuple(passed.number if passed.buffer is None else None for passed in arguments)
         if key not in self._launches:  # once, so that a timed launch parses nothing
-            self._launches[key] = self._read(given)
+            self._launches[key] = self._read(by_name)
         for compiled, grid, block, values in self._launches[key]:
-            bound = [given[value].buffer if isinstance(value, str) else value for value in values]
+            bound = [by_name[value].buffer if isinstance(value, str) else value for value in values]
             self.device.launch(compiled, grid, block, bound)
 
-    def _read(self, given: Mapping[str, Passed]) -> list[_Launch]:
-        """The launches in their order. Raises BadSetting, with the line where it is known, for what can't be run."""
+    def _read(self, arguments: Mapping[str, Passed]) -> list[_Launch]:
+        """Return the launches in order.
+
+        arguments: by the names of the host function's parameters
+        Raises BadSetting, with the line if it is known, if the host function can't be run.
+        """
         file = self.solution.file
-        inputs = [_input(passed, place) for place, passed in enumerate(given.values())]
+        inputs = [_input(passed, place) for place, passed in enumerate(arguments.values())]
         try:
-            launched = launched_by(self.solution.unit, self.own, inputs)
+            launched = launched_by(self.solution.unit, self.function, inputs)
         except BadSetting as error:
             raise BadSetting(self._explained(str(error))) from error
         if not launched:
             raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
-        return [self._launch(launch, [*given]) for launch in launched]
+        return [self._launch(launch, [*arguments]) for launch in launched]
 
     def _explained(self, error: str) -> str:
         """Return an error of the host function, with the statement that it is about."""
@@ -227,7 +284,10 @@ class _Kernels(Solver):
         return f"{file}:{line}: cannot run {statement:.70}: {message}: {ADVICE}"
 
     def _launch(self, launch: Launched, names: Sequence[str]) -> _Launch:
-        """A launch, compiled. names: of the host function's parameters."""
+        """Return a compiled launch.
+
+        names: of the host function's parameters
+        """
         defined = self.solution.unit.functions[launch.kernel]
         template = ", ".join(launch.template)
         entry = f"{defined.name}<{template}>" if template else defined.name
@@ -241,27 +301,35 @@ class _Kernels(Solver):
         values = [self._bound(entry, parameter, bits, names) for parameter, bits in pairs]
         key = entry, launch.shared
         if key not in self._compiled:
-            taken = tuple(parameter.name for parameter in defined.parameters)
-            self._compiled[key] = self._code(entry, taken, launch.shared)
+            parameters = tuple(parameter.name for parameter in defined.parameters)
+            self._compiled[key] = self._code(entry, parameters, launch.shared)
         return self._compiled[key], launch.grid, launch.block, values
 
-    def _code(self, entry: str, taken: tuple[str, ...], shared: int) -> Any:
-        """A kernel, compiled. taken: names of its parameters."""
+    def _code(self, entry: str, parameters: tuple[str, ...], shared: int) -> Any:
+        """Return a compiled kernel.
+
+        parameters: names of the kernel's parameters
+        shared: bytes of dynamic shared memory
+        Raises BadSetting if it uses a variable of another kernel.
+        """
         solution = self.solution
         code = prepared(solution.file, solution.source, entry, solution.folders, solution.define)
-        compiled = self.device.compile(replace(code, arguments=taken, shared=shared))
-        for (other, _), known in self._compiled.items():
-            if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:
-                variable = (
-                    f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
-                )
+        compiled = self.device.compile(replace(code, arguments=parameters, shared=shared))
+        for (other, _), other_compiled in self._compiled.items():
+            variables = {*other_compiled.compiled.variables} & {*compiled.compiled.variables}
+            if variables:
                 raise BadSetting(
-                    f"{solution.file}: {variable}: pass data in a parameter of {FUNCTION}, or write one kernel"
+                    f"{solution.file}: {other} and {entry} use {min(variables)}, of which each has its own: "
+                    f"pass data in a parameter of {FUNCTION}, or write one kernel"
                 )
         return compiled
 
     def _bound(self, entry: str, parameter: Parameter, bits: int, names: Sequence[str]) -> Any:
-        """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
+        """Return the value of a kernel's parameter: the name of a buffer, or a number of the parameter's type.
+
+        bits: of the argument, as the host function passes it
+        names: of the host function's parameters
+        """
         about = f"{self.solution.file}: {entry}: {parameter.name}"
         if parameter.pointer:
             place, offset = divmod(bits - STAND_INS, SPACING)
@@ -277,7 +345,7 @@ class _Kernels(Solver):
 
 
 def _input(passed: Passed, place: int) -> int:
-    """The number that stands for an argument: as for worklog.kernel.host_program.whole_program."""
+    """Return the number that stands for an argument, as for worklog.kernel.host_program.whole_program."""
     if passed.buffer is not None:
         return stand_in(place)
     number = passed.number
@@ -299,23 +367,31 @@ class _Python(Solver):
         self.returned: Any = None
         self.function, arrays = host.loaded()
         self.loan = loan(arrays)
-        taken = signature_of(self.function)
-        kinds = [parameter.kind for parameter in taken.parameters.values()] if taken else []
-        positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self.takes = sum(kind in positional for kind in kinds)
+        self.parameter_count = _positional_count(self.function)
 
     def _arrays(self, arguments: Sequence[Passed], *roles: str) -> list[Any]:
-        taken = [passed for passed in arguments if passed.role in roles]
-        return [p.value if p.buffer is None else self.loan.array(p.buffer, *p.form) for p in taken]
+        """Return the arguments of these roles: numbers, and arrays on the device."""
+        values = []
+        for passed in arguments:
+            if passed.role not in roles:
+                continue
+            if passed.buffer is None:
+                values.append(passed.value)
+            else:
+                values.append(self.loan.array(passed.buffer, *passed.form))
+        return values
 
     def enqueue(self, *arguments: Passed) -> None:
-        inputs = self._arrays(arguments, "input")
-        returns = self.takes == len(inputs)
+        values = self._arrays(arguments, "input")
+        returns_outputs = self.parameter_count == len(values)
         with calling(self.name, self.loan):
-            self.returned = self.function(*(inputs if returns else self._arrays(arguments, *ROLES)))
+            if not returns_outputs:
+                values = self._arrays(arguments, *ROLES)
+            self.returned = self.function(*values)
 
     def collect(self, *arguments: Passed) -> None:
-        if self.takes != sum(passed.role == "input" for passed in arguments):
+        inputs = [passed for passed in arguments if passed.role == "input"]
+        if self.parameter_count != len(inputs):
             return
         outputs = self._arrays(arguments, "output")
         results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
@@ -326,14 +402,28 @@ class _Python(Solver):
         with self.loan.current():
             for output, result in zip(outputs, results, strict=True):
                 shape = tuple(result.shape)
-                right = tuple(output.shape)
-                if shape != right:
-                    raise LaunchFailed(f"{self.name} returned shape {shape}: {right} is right")
+                expected = tuple(output.shape)
+                if shape != expected:
+                    raise LaunchFailed(f"{self.name} returned shape {shape}: {expected} is right")
                 output[...] = result
 
 
-def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
-    """Starter code by file, in CUDA and Python. called: the problem as one types it. Raises BadSetting."""
+def _positional_count(function: Callable[..., object]) -> int:
+    """Return the number of positional parameters; 0 if the signature is unknown."""
+    signature = signature_of(function)
+    if signature is None:
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in signature.parameters.values())
+
+
+def starters(problem: Problem, argument: str, folder: Path) -> dict[Path, str]:
+    """Return starter code by file, in CUDA and Python.
+
+    argument: the problem as on the command line
+    folder: of the files
+    Raises BadSetting.
+    """
     declared = problem.signature
     written = [
         parameter.name for parameter in declared if parameter.pointer and not parameter.const
@@ -341,7 +431,7 @@ def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
     values = {
         "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),
-        "CALLED": called,
+        "CALLED": argument,
         "INCLUDES": "".join(f"#include <{header}>\n" for header in sorted(needed)),
         "PROBLEM": problem.name,
         "ENTRY": re.sub(r"\W", "_", problem.name) + "_kernel",
@@ -352,6 +442,6 @@ def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     files = {}
     for name, template in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt")):
         text = Path(__file__).with_name(template).read_text(encoding="utf-8")
-        words = values | {"FILE": shlex.quote(str(folder / name))}
-        files[folder / name] = re.sub("|".join(words), lambda match: words[match[0]], text)  # noqa: B023
+        texts = values | {"FILE": shlex.quote(str(folder / name))}
+        files[folder / name] = re.sub("|".join(texts), lambda match: texts[match[0]], text)  # noqa: B023
     return files

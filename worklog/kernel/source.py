@@ -26,7 +26,7 @@ _OPERATORS = {
     ast.Div: operator.floordiv,  # as in CUDA C++
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.LShift: lambda value, by: value << by % 64,  # more is undefined in C++
+    ast.LShift: lambda value, bits: value << bits % 64,  # more is undefined in C++
     ast.RShift: operator.rshift,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -51,7 +51,12 @@ DEPTH = 8  # of constants that name others
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
-    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError."""
+    """Return a folder of data.
+
+    packaged: its name in an installed package
+    checkout: its name in the checkout
+    Raises WorklogError if neither exists.
+    """
     package = Path(__file__).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
     for folder in filter(Path.is_dir, folders):
@@ -61,13 +66,16 @@ def source_folder(packaged: str, checkout: str) -> Path:
 
 
 def kernels_dir() -> Path:
-    """The folder of the ladder's .cu files. Raises WorklogError."""
+    """Return the folder of the ladder's .cu files. Raises WorklogError."""
     return source_folder("_kernels", "kernels")
 
 
 def read_source(path: Path) -> str:
-    """Return the text of a .cu file. One that isn't UTF-8 is read as Latin-1, with a warning: its other bytes are most
-    likely in comments. Raises WorklogError if it can't be read.
+    """Return the text of a .cu file.
+
+    A file that isn't UTF-8 is read as Latin-1, with a warning: its other bytes are most likely in comments.
+
+    Raises WorklogError if the file can't be read.
     """
     try:
         require_file(path)
@@ -86,19 +94,23 @@ def read_source(path: Path) -> str:
 
 
 def _another(path: Path) -> str:
-    """Return what to do instead of reading a file that can't be read."""
+    """Return the advice for a file that can't be read."""
     if path.is_dir():
         return "name a .cu file in it"
-    near = ""
+    suggestion = ""
     with suppress(OSError):
-        others = {file.name for file in path.parent.glob("*.cu")} - {path.name}
-        near = meant(path.name, others)
-    return f"name another file{near}, or write one with: worklog new mine.cu"
+        names = {file.name for file in path.parent.glob("*.cu")} - {path.name}
+        suggestion = meant(path.name, names)
+    return f"name another file{suggestion}, or write one with: worklog new mine.cu"
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    """Value of an integer expression of Python with names, which may have arrays of values: + - * / // % << >>, min,
-    max, comparisons, not, and x if y else z; "/" rounds down. Raises BadSetting.
+    """Return the value of an integer expression of Python.
+
+    It has + - * / // % << >>, min, max, comparisons, not, and x if y else z. "/" rounds down.
+
+    names: values of the names in the expression, which may be arrays
+    Raises BadSetting.
     """
     advice = f"use {', '.join(['integers', *names])} and + - * / %"
 
@@ -116,45 +128,54 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.IfExp):
             holds = (value(node.test) != 0) * 1
             return holds * value(node.body) + (1 - holds) * value(node.orelse)
-        if (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func) in ("min", "max")
-            and node.args
-            and not node.keywords
-        ):
-            less = ast.unparse(node.func) == "min"
-            return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
+        if isinstance(node, ast.Call) and node.args and not node.keywords:
+            function = ast.unparse(node.func)
+            if function in ("min", "max"):
+                values = map(value, node.args)
+                return reduce(_smaller if function == "min" else _larger, values)
         unread = ast.unparse(node)
-        whole = expression.strip()
-        raise BadSetting(
-            f"cannot read {unread!r}{f' in {whole!r}' if unread != whole else ''}: {advice}"
-        )
+        place = "" if unread == expression.strip() else f" in {expression.strip()!r}"
+        raise BadSetting(f"cannot read {unread!r}{place}: {advice}")
 
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
             return value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
-        reason = (
-            "division by zero"
-            if isinstance(error, ZeroDivisionError)
-            else "not an integer expression"
-        )
+        reason = "not an integer expression"
+        if isinstance(error, ZeroDivisionError):
+            reason = "division by zero"
         raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
 
 
+def _smaller(first: Any, second: Any) -> Any:
+    """Return the smaller number; of arrays, element by element."""
+    return first + (second - first) * (second < first)
+
+
+def _larger(first: Any, second: Any) -> Any:
+    """Return the larger number; of arrays, element by element."""
+    return first + (second - first) * (second >= first)
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
-    """The text with a value in place of each of these names, all at once."""
+    """Return the text with a value in place of each of these names, all at once."""
     name = r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.]|\s*\()"
     return re.sub(name, lambda match: str(values.get(match[0], match[0])), text)
 
 
 def tree_of(text: str) -> Any:
-    """The root of a text's tree. Other characters than ASCII are one byte, so that its places are the text's."""
+    """Return the root of a text's tree.
+
+    Other characters than ASCII become a byte each, so that places in the tree are places in the text.
+    """
     return _PARSER.parse(re.sub(r"[^\x00-\x7f]", "?", text).encode()).root_node
 
 
 def nodes(node: Any, *types: str, inside: Sequence[str] = ()) -> Iterator[Any]:
-    """The nodes of these types in a tree, in order. inside: types of nodes that are given too, and not looked into."""
+    """Yield the nodes of these types in a tree, in order.
+
+    inside: types of nodes that are also yielded, and not searched
+    """
     waiting = [*reversed(node.named_children)] if inside else [node]
     while waiting:
         node = waiting.pop()
@@ -165,12 +186,12 @@ def nodes(node: Any, *types: str, inside: Sequence[str] = ()) -> Iterator[Any]:
 
 
 def text_of(node: Any) -> str:
-    """The source of a node on one line; "" for None."""
+    """Return the source of a node on one line; "" for None."""
     return " ".join(node.text.decode().split()) if node is not None else ""
 
 
 def expression(text: str) -> Any:
-    """The tree of an expression; None for what isn't one."""
+    """Return the tree of an expression; None for a text that isn't an expression."""
     root = tree_of(f"auto x = {text};")
     if root.has_error or len(root.named_children) > 1:  # x; y
         return None
@@ -178,8 +199,9 @@ def expression(text: str) -> Any:
 
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
-    """The expression with the names' values, and without C++'s casts, suffixes, sizeof, and divisions that round up;
-    as a number if that is all that is left.
+    """Return an expression with the names' values, as Python.
+
+    C++'s casts, suffixes, sizeof and divisions that round up are replaced. The result is a number if no name is left.
     """
     with suppress(RecursionError):
         text = _folded(_of_text(text, names, DEPTH))
@@ -189,17 +211,24 @@ def reduced(text: str, names: Mapping[str, str]) -> str:
 
 
 def _folded(text: str) -> str:
+    """Return the value of an expression without names; another expression as it is."""
     with suppress(BadSetting):
         return str(evaluate(text, {}))
     return text
 
 
 def _of_text(text: str, names: Mapping[str, str], depth: int) -> str:
+    """Return an expression with the names' values.
+
+    depth: of names in the values of names
+    """
     tree = expression(text)
     return text if tree is None else _plain(tree, names, depth)
 
 
 def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
+    """Return the expression of a node in Python, as _of_text."""
+
     def plain(child: Any) -> str:
         return _plain(child, names, depth)
 
@@ -221,62 +250,69 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     if kind == "sizeof_expression":
         element, *lengths = re.split(r"\s*[\[\]]+", text_of(children[0]).strip("() "))
         if dtype := TYPES.get(element):
-            size = str(Parameter("", "", dtype, False).itemsize)
-            return " * ".join(
-                (size, *(f"({_of_text(length, names, depth)})" for length in lengths if length))
-            )
+            factors = [str(Parameter("", "", dtype, False).itemsize)]
+            for length in filter(None, lengths):
+                factors.append(f"({_of_text(length, names, depth)})")
+            return " * ".join(factors)
     if kind == "call_expression" and len(children) == 2:
-        return _called(text_of(children[0]).removeprefix("std::"), children[1], names, depth)
+        return _plain_call(text_of(children[0]).removeprefix("std::"), children[1], names, depth)
     text = text_of(node)
     if text not in names or not depth:
         return text
     return f"({_folded(_of_text(names[text], names, depth - 1))})"
 
 
-def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
-    """A call: of a cast, or of a division that rounds up, by its name."""
+def _plain_call(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
+    """Return a call in Python. A cast and a division that rounds up are replaced, by their names."""
     values = [_plain(argument, names, depth) for argument in arguments.named_children]
     if name.partition("<")[0] in _CASTS and len(values) == 1:
         return f"({values[0]})"
     if len(values) == 1 and name in ("ceil", "ceilf"):
         quotient = next(nodes(arguments, "binary_expression"), None)
-        if (
-            quotient is None
-            or quotient.children[1].type != "/"
-            or not _OF_FLOATS.search(text_of(quotient))
-        ):
+        if quotient is None or not _is_exact_division(quotient):
             return values[0]  # of a division of integers, which has rounded down
         values = [_plain(part, names, depth) for part in quotient.named_children]
         name = "ceil_div"
-    ceiling = len(values) == 2 and _CEILING.search(name)
-    return (
-        f"(({values[0]} + {values[1]} - 1) / {values[1]})"
-        if ceiling
-        else f"{name}({', '.join(values)})"
-    )
+    if len(values) == 2 and _CEILING.search(name):
+        return f"(({values[0]} + {values[1]} - 1) / {values[1]})"
+    return f"{name}({', '.join(values)})"
+
+
+def _is_exact_division(quotient: Any) -> bool:
+    """Return whether a binary expression divides floating-point numbers."""
+    if quotient.children[1].type != "/":
+        return False
+    return _OF_FLOATS.search(text_of(quotient)) is not None
 
 
 def sizes_in(text: str) -> list[str]:
-    """The sizes of a grid or a block as they are written: dim3(a, b), {a, b}, (a, b), or a, b."""
+    """Return the sizes of a grid or a block: dim3(a, b), {a, b}, (a, b), or a, b."""
     written = re.fullmatch(r"\s*(?:dim3\s*[({]|\{)(.*)[)}]\s*", text, re.DOTALL)
-    tree = expression(text) if written is None else None
-    if (
-        tree is not None
-        and tree.type == "parenthesized_expression"
-        and tree.named_children[0].type[:5] == "comma"
-    ):
+    if written is not None:
+        return parts(written[1])
+    tree = expression(text)
+    if tree is None or tree.type != "parenthesized_expression":
+        return parts(text)
+    if tree.named_children[0].type.startswith("comma"):
         return parts(text_of(tree)[1:-1])
-    return parts(written[1] if written else text)
+    return parts(text)
 
 
-def sizes(words: str, names: Mapping[str, str]) -> list[str]:
-    """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or numbers."""
-    name = words.strip()
+def sizes(text: str, names: Mapping[str, str]) -> list[str]:
+    """Return the reduced sizes of a grid or a block.
+
+    text: numbers, or a dim3 by its name or written out
+    names: expressions of names
+    """
+    name = text.strip()
     return [reduced(size, names) for size in sizes_in(names.get(name, name))]
 
 
 def parts(expressions: str) -> list[str]:
-    """The expressions of "f(N, 32), (M + 31) / 32": split at the commas outside of brackets."""
+    """Return the expressions of a text, split at the commas outside of brackets.
+
+    expressions: such as "f(N, 32), (M + 31) / 32"
+    """
     pieces = [""]
     depth = 0
     for character in expressions:
@@ -289,36 +325,41 @@ def parts(expressions: str) -> list[str]:
 
 
 def blank(text: str) -> str:
-    """Spaces in place of a text, so that what is behind it keeps its line and column."""
+    """Return spaces in place of a text. The code behind it keeps its line and column."""
     return re.sub(r"[^\n]", " ", text)
 
 
 def needs_sm_90a(source: str) -> bool:
-    """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
-    return bool(
-        _OF_SM_90A.search(source) and _OF_SM_90A.search(code_lines(source))
-    )  # most are searched once
+    """Return whether the code has instructions that ptxas accepts for sm_90a only.
+
+    Comments don't count.
+    """
+    if not _OF_SM_90A.search(source):  # most sources are searched once
+        return False
+    return _OF_SM_90A.search(code_lines(source)) is not None
 
 
 def uncommented(source: str) -> str:
-    """The source with spaces in place of comments."""
-    return _NOT_CODE.sub(
-        lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source
-    )
+    """Return the source with spaces in place of comments."""
+
+    def replacement(match: re.Match[str]) -> str:
+        return blank(match[0]) if match[0].startswith("/") else match[0]
+
+    return _NOT_CODE.sub(replacement, source)
 
 
 def comments(source: str) -> str:
-    """The source's comments, one or more lines each."""
+    """Return the source's comments, one or more lines each."""
     return "\n".join(text for text in _NOT_CODE.findall(source) if text.startswith("/"))
 
 
 def included(source: str) -> list[str]:
-    """Names of the headers that a source includes."""
+    """Return the names of the headers that a source includes."""
     return INCLUDE.findall(source)
 
 
 def code_lines(source: str) -> str:
-    """The source without comments and empty lines."""
+    """Return the source without comments and empty lines."""
     bare = uncommented(source)
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
 
@@ -330,18 +371,26 @@ def declare(node: Any, names: dict[str, str]) -> None:
     """
     kind = text_of(node.child_by_field_name("type"))
     for declarator in node.children_by_field_name("declarator"):
-        name = declarator
-        while name is not None and name.type != "identifier":
-            inner = name.named_children if name.type == "parenthesized_declarator" else [None]
-            name = name.child_by_field_name("declarator") or inner[0]
+        name = _declared_name(declarator)
         if name is None:
             continue
-        own = text_of(name)
         value = declarator.child_by_field_name("value")
-        is_again = own in names
-        names.pop(own, None)
+        is_again = name in names
+        names.pop(name, None)
         if value is None or is_again or not _INTEGER.fullmatch(kind):
             continue
         text = text_of(value)
-        is_list = value.type in ("initializer_list", "argument_list")
-        names[own] = text[1:-1] if is_list else text
+        if value.type in ("initializer_list", "argument_list"):
+            text = text[1:-1]
+        names[name] = text
+
+
+def _declared_name(declarator: Any) -> str | None:
+    """Return the name in a declarator; None if it has none."""
+    node = declarator
+    while node is not None and node.type != "identifier":
+        child = node.child_by_field_name("declarator")
+        if child is None and node.type == "parenthesized_declarator":
+            child = node.named_children[0]
+        node = child
+    return None if node is None else text_of(node)

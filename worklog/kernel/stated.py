@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -21,23 +21,18 @@ from worklog.runs.limits import MAX_SHARED_UNASKED
 # A variable that a launch passes for several sizes: which of them a grid means isn't stated.
 JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
 ASKS_FOR_SHARED = re.compile(r"MaxDynamicSharedMemorySize|MAX_DYNAMIC_SHARED_SIZE_BYTES")
-UNKNOWN = "?"  # an argument of a template that isn't told
+UNKNOWN = "?"  # an argument of a template that isn't known
+OF_A_COMMENT = "a comment"
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What a source states of a kernel's launch.
+    """The launch of a kernel that a source states."""
 
-    launch: without grid and block if none is stated, or several are
-    origin: where it was found; "" for nowhere
-    unread: why launches of the kernel can't be told
-    rules: of the sizes at which the host code launches it
-    """
-
-    launch: Launch
-    origin: str = ""
-    unread: list[str] = field(default_factory=list)
-    rules: tuple[str, ...] = ()
+    launch: Launch  # without grid and block if none is stated, or several are
+    origin: str = ""  # where the launch was found; "" for nowhere
+    unread: list[str] = field(default_factory=list)  # why launches of the kernel aren't read
+    rules: tuple[str, ...] = ()  # of the sizes at which the host code launches the kernel
 
 
 def stated_launch(
@@ -51,53 +46,62 @@ def stated_launch(
     *,
     with_joint: bool = False,
 ) -> Stated:
-    """Return the launch that a source states in a comment `grid: …, block: …` or by its host code.
+    """Return the launch that a source states.
+
+    It is in a comment `grid: …, block: …` or in host code.
 
     source: lines whose comments may be about the kernel
     values: of each parameter, M, N or K, or a text that is no size
     instance: arguments of the template, as in "32, 8"
     programs: names and units of files that include the source, whose host code is run if the source's own states no
         launch
-    with_joint: whether a grid counts, too, in which one variable stands for several sizes: as JOINT
+    with_joint: also accept a grid in which one variable stands for several sizes, as JOINT
     """
     launches, prose = from_comments(
         source, function, *_names_in_comments(unit, defined, values, instance)
     )
     unread = [prose] if prose else []
-    found = {launch: Stated(launch, "a comment") for launch in launches}
+    choices = {launch: Stated(launch, OF_A_COMMENT) for launch in launches}
     for file, launching in chain([("", unit)], programs):
-        if found:
+        if choices:
             break
         code = _host_code(launching, defined, values)
         host = f"the host code of {file}" if file else "the host code"
-        where = f"{file}, " if file else ""
-        unread += [where + line for line in code.unread]
+        prefix = f"{file}, " if file else ""
+        unread += [prefix + line for line in code.unread]
         for host_launch in code.launches:
             if instance and not _is_instance(host_launch, instance):
                 continue
             try:
-                stated = _labelled(host_launch, function, values, instance, host)
+                choice = _labelled(host_launch, function, values, instance, host)
             except BadSetting as error:
                 unread.append(str(error))
                 continue
-            if JOINT.search(stated.launch.grid) and not with_joint:
+            if JOINT.search(choice.launch.grid) and not with_joint:
                 unread.append(f"{host} passes one variable for several sizes")
             else:
-                found[stated.launch] = stated
-    if len(found) > 1:
-        differ = " or ".join(
-            f"{launch.function} with grid {launch.grid}, block {launch.block}" for launch in found
-        )
-        return Stated(Launch(function), "", [f"its launches differ: {differ}", *unread])
-    for launch, stated in found.items():
-        is_comment = stated.origin == "a comment"
-        return Stated(
-            launch,
-            stated.origin,
-            [] if is_comment else [*unread, *stated.unread],
-            () if unread else stated.rules,
-        )
-    return Stated(Launch(function), "", unread)
+                choices[choice.launch] = choice
+    return _only_choice(choices, function, unread)
+
+
+def _only_choice(choices: Mapping[Launch, Stated], function: str, unread: list[str]) -> Stated:
+    """Return the only launch of several choices; a launch without grid and block for none or several.
+
+    unread: why other launches aren't read
+    """
+    if not choices:
+        return Stated(Launch(function), "", unread)
+    if len(choices) > 1:
+        launches = [
+            f"{launch.function} with grid {launch.grid}, block {launch.block}" for launch in choices
+        ]
+        differ = f"its launches differ: {' or '.join(launches)}"
+        return Stated(Launch(function), "", [differ, *unread])
+    [choice] = choices.values()
+    rules = () if unread else choice.rules
+    if choice.origin == OF_A_COMMENT:
+        return Stated(choice.launch, choice.origin, [], rules)
+    return Stated(choice.launch, choice.origin, [*unread, *choice.unread], rules)
 
 
 def _names_in_comments(
@@ -105,14 +109,15 @@ def _names_in_comments(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the expressions of constants that a comment may name, and M, N or K by the kernel's own names."""
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
-    own = dict[str, str]()
+    labels = dict[str, str]()
     for parameter, value in zip(defined.parameters, values, strict=False):
         if size_of(value):
-            own[parameter.name] = size_of(value)
+            labels[parameter.name] = size_of(value)
     defaults = {name: value for name, value in defined.template.items() if value}
-    known = {**unit.constants, **defined.constants, **defaults, **template}
-    free = {name: text for name, text in known.items() if name not in ("M", "N", "K", *own)}
-    return free, own
+    constants = {**unit.constants, **defined.constants, **defaults, **template}
+    for name in ("M", "N", "K", *labels):
+        constants.pop(name, None)
+    return constants, labels
 
 
 def _host_code(unit: Unit, defined: Definition, values: Sequence[str]) -> HostCode:
@@ -126,17 +131,21 @@ def _host_code(unit: Unit, defined: Definition, values: Sequence[str]) -> HostCo
 
 def _is_instance(launch: HostLaunch, instance: str) -> bool:
     """Return whether a launch may be of the template's arguments."""
-    given = parts(instance)
-    told = launch.template
-    return len(given) == len(told) and all(
-        own in (UNKNOWN, other) for own, other in zip(told, given, strict=True)
-    )
+    arguments = parts(instance)
+    if len(arguments) != len(launch.template):
+        return False
+    pairs = zip(launch.template, arguments, strict=True)
+    return all(launched in (UNKNOWN, argument) for launched, argument in pairs)
 
 
 def _labelled(
     launch: HostLaunch, function: str, values: Sequence[str], instance: str, host: str
 ) -> Stated:
-    """Return a launch in terms of M, N and K. Raises BadSetting for a template's argument that isn't told."""
+    """Return a launch in terms of M, N and K.
+
+    host: the host code, for messages
+    Raises BadSetting for an unknown argument of a template.
+    """
     labels = [size_of(value) for value in values]
     names = launch.names(labels)
     if UNKNOWN in launch.template and not instance:
@@ -147,27 +156,34 @@ def _labelled(
     grid = [filled(size, names) for size in launch.grid]
     block = [str(size) for size in launch.block]
     readable(entry, [filled(size, joint) for size in grid], block, {})
-    while len(grid) > 1 and grid[-1] == "1":
-        grid.pop()
-    while len(block) > 1 and block[-1] == "1":
-        block.pop()
+    _drop_ones(grid)
+    _drop_ones(block)
     origin = host
     if launch.shared is None:
         origin += ", but for the bytes of its dynamic shared memory: give --shared"
     rules = list[str]()
     for rule in launch.rules:
-        variable, _, rest = rule.partition(" ")
-        rules += [f"{size} {rest}" for size in names[variable].split("_or_")]
-    read = Launch(entry, ", ".join(grid), ", ".join(block), launch.shared or 0)
+        variable, _, condition = rule.partition(" ")
+        for size in names[variable].split("_or_"):
+            rules.append(f"{size} {condition}")
+    labelled = Launch(entry, ", ".join(grid), ", ".join(block), launch.shared or 0)
     unread = list[str]()
     if launch.unread_guards:
         lines = a_few([str(line) for line in launch.unread_guards])
         unread.append(f"line {lines}: a guard of {host} isn't read: state the domain with --domain")
-    return Stated(read, origin, unread, tuple(rules))
+    return Stated(labelled, origin, unread, tuple(rules))
+
+
+def _drop_ones(sizes: list[str]) -> None:
+    """Remove the last sizes of a grid or a block that are 1."""
+    while len(sizes) > 1 and sizes[-1] == "1":
+        sizes.pop()
 
 
 def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, str]:
-    """Return what host code passes to integers without a label, by their place; not where launches differ.
+    """Return the values that host code passes to integers without a label, by place.
+
+    Values that differ between launches are left out.
 
     labels: of each parameter, M, N, K or ""
     """
@@ -176,15 +192,20 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
         names = launch.names(labels)
         for place, text in launch.passed:
             texts.setdefault(place, set()).add(filled(text, names))
-    only = {place: given.pop() for place, given in texts.items() if len(given) == 1}
-    return {place: text for place, text in only.items() if not JOINT.search(text)}
+    values = dict[int, str]()
+    for place, passed_texts in texts.items():
+        text, *differing = passed_texts
+        if not differing and not JOINT.search(text):
+            values[place] = text
+    return values
 
 
 def leading_dimensions(
     defined: Definition, unit: Unit, values: Sequence[str]
 ) -> tuple[dict[int, str], list[str]]:
-    """Return what host code passes for leading dimensions if it isn't what their names say, by place; and what of it
-    can't be told.
+    """Return unusual leading dimensions, and why others aren't read.
+
+    They differ from the meaning of their names. The leading dimensions are what host code passes, by place.
 
     values: of each parameter, by their names
     """
@@ -198,39 +219,41 @@ def leading_dimensions(
     passed_otherwise = dict[int, str]()
     unread = list[str]()
     for place in places:
-        texts = _texts_passed(launches, bare, place)
+        texts = sorted(_texts_passed(launches, bare, place))
         name = defined.parameters[place].name
+        fallback = f"and {labels[place]} is taken"
         if len(texts) > 1:
-            given = " or ".join(sorted(texts))
-            unread.append(f"{name}: the host code passes {given}, and {labels[place]} is taken")
-        for text in texts if len(texts) == 1 else ():
-            if text == "":
-                unread.append(
-                    f"{name}: what the host code passes isn't read, and {labels[place]} is taken"
-                )
-            elif text != labels[place] and not JOINT.search(text):
-                passed_otherwise[place] = text
+            unread.append(f"{name}: the host code passes {' or '.join(texts)}, {fallback}")
+        elif texts == [""]:
+            unread.append(f"{name}: what the host code passes isn't read, {fallback}")
+        elif texts and texts[0] != labels[place] and not JOINT.search(texts[0]):
+            passed_otherwise[place] = texts[0]
     return passed_otherwise, unread
 
 
 def _texts_passed(launches: Sequence[HostLaunch], labels: Sequence[str], place: int) -> set[str]:
-    """Return what launches pass for a parameter in terms of labels, "" if that can't be told."""
+    """Return the values that launches pass for a parameter, in terms of labels; "" for an unknown value."""
     texts = set[str]()
     for launch in launches:
         names = launch.names(labels)
         text = filled(dict(launch.passed).get(place, ""), names)
-        texts.add("" if re.search(rf"\b{OTHER}\b", text) else text)
+        if re.search(rf"\b{OTHER}\b", text):
+            text = ""
+        texts.add(text)
     return texts
 
 
 def exchanged_matrices(defined: Definition, unit: Unit) -> str:
-    """Describe the matrices that host code passes for others by their names; "" for none."""
-    own = [matrix_of(parameter.name) for parameter in defined.parameters]
+    """Describe the matrices that host code passes for another matrix; "" for none.
+
+    The names of the kernel's parameters decide.
+    """
+    matrices = [matrix_of(parameter.name) for parameter in defined.parameters]
     for call in launches_in(unit):
         if unit.definition(call.name) is not defined:
             continue
         exchanged = list[str]()
-        for matrix, argument in zip(own, call.arguments, strict=False):
+        for matrix, argument in zip(matrices, call.arguments, strict=False):
             passed_name = text_of(uncast(argument))
             passed_matrix = matrix_of(passed_name)
             if matrix and passed_matrix not in ("", matrix):
@@ -241,7 +264,7 @@ def exchanged_matrices(defined: Definition, unit: Unit) -> str:
 
 
 def lacks_permission(unit: Unit, shared: int) -> bool:
-    """Return whether host code launches with more dynamic shared memory than it has asked for.
+    """Return whether host code has not asked for the dynamic shared memory that it needs.
 
     shared: bytes
     """
@@ -256,25 +279,32 @@ def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
     if not defined.template:
         return []
     launches = _host_code(unit, defined, named(defined.parameters)).launches
-    told = [launch.template for launch in launches if UNKNOWN not in launch.template]
-    return list(dict.fromkeys(f"{function}<{', '.join(template)}>" for template in told))
+    names = list[str]()
+    for launch in launches:
+        name = f"{function}<{', '.join(launch.template)}>"
+        if UNKNOWN not in launch.template and name not in names:
+            names.append(name)
+    return names
 
 
 def instantiated(defined: Definition, unit: Unit) -> str:
-    """Return the arguments of the only explicit instantiation of a template; "" for none or several."""
+    """Return the arguments of a template's only explicit instantiation.
+
+    "" for none or several.
+    """
     name = re.escape(defined.name.rpartition("::")[2])
-    found = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
-    arguments = {match[1] for match in found if match}
+    matches = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
+    arguments = {match[1] for match in matches if match}
     return arguments.pop() if len(arguments) == 1 else ""
 
 
 def unbound(function: str, defined: Definition, unit: Unit) -> str:
-    """Describe a template that is named without its arguments, and what to give."""
+    """Describe a template that is named without its arguments, with advice."""
     about = f"{function} is a template of {', '.join(defined.template)}"
-    known = instances(function, defined, unit)
-    if known:
-        others = f"the host code launches {' and '.join(known)}"
-        return f"{about}: name an instance with --entry '{known[0]}' ({others})"
+    launched = instances(function, defined, unit)
+    if launched:
+        remark = f"the host code launches {' and '.join(launched)}"
+        return f"{about}: name an instance with --entry '{launched[0]}' ({remark})"
     kinds = template_types(defined)
     example = ", ".join("float" if kind == "typename" else "32" for kind in kinds)
     return f"{about}: give a value of each, as in --entry '{function}<{example}>'"
