@@ -96,7 +96,10 @@ class Session:
         return self.user_kernels.get(name) or rung(name)
 
     def load(self, name: str) -> Runnable:
-        """Return the kernel of that name, loaded once. Raises BadSetting or CompileFailed."""
+        """Return the kernel of that name, loaded once.
+
+        Raises BadSetting or CompileFailed.
+        """
         if name not in self.loaded:
             self.loaded[name] = self.kernel(name).load(self.device)
         return self.loaded[name]
@@ -120,7 +123,7 @@ class Session:
                 pool.submit(compile_cuda, program, self.gpu.arch)
 
     def pool(self, elements: int) -> Pool | None:
-        """Return a pool for buffers of `elements` float32 in total, kept for the next loop.
+        """Return a pool for buffers of `elements` float32, kept for the next loop.
 
         None if the GPU's memory is too short.
         """
@@ -149,7 +152,7 @@ class Session:
         return self._checkers[shape]
 
     def require_memory(self, shape: Shape) -> None:
-        """Raise OutOfMemory, before anything is measured, for a shape that can't fit the GPU."""
+        """Raise OutOfMemory for a shape that can't fit the GPU."""
         # A, B and C, and another C for the baseline.
         needed = shape.compulsory_bytes + 4 * shape.m * shape.n
         if needed > (free := self.device.free_bytes()):
