@@ -1,5 +1,7 @@
-"""Measure SGEMM kernels on NVIDIA GPUs: a ladder of kernels, a timing harness whose fixes can be switched off one by
-one, and a gate that checks every kernel before it is timed. Names load their module on first use.
+"""Measure SGEMM kernels on NVIDIA GPUs.
+
+The package has a ladder of kernels, a timing harness, and a gate that checks every kernel before it is
+timed. Each fix of the harness can be switched off. Names load their module on first use.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ _ROOMS = (
     "viewer",
     "settings",
 )
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_HOMES: dict[str, str] = {}
+for _home, _exports in _NAMES.items():
+    _HOMES |= dict.fromkeys(_exports, _home)
 
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)
@@ -69,9 +73,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = globals()[name] = getattr(
-            import_module(f"worklog.{_HOMES[name]}"), name
-        )  # the next time without this
+        value = getattr(import_module(f"worklog.{_HOMES[name]}"), name)
+        globals()[name] = value  # so that the next access doesn't call this function
         return value
     if name in _ROOMS:
         return import_module(f"worklog.{name}")

@@ -1,8 +1,8 @@
 """The errors that a user can cause or meet, in one family.
 
-Each message says what is wrong, where, and what to do, in one line (a compiler's log may follow). The command line
-prints the message without a traceback and exits with `exit_code`. A class stands for what some code, or a user's,
-tells from other errors.
+Each message states what is wrong, where, and what to do, in one line (a compiler's log may follow). The
+command line prints the message without a traceback and exits with `exit_code`. An error has its own class
+if some code, also a user's, distinguishes it from other errors.
 """
 
 import json
@@ -17,54 +17,63 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """Advice such as " (did you mean naive?)"; nothing where no known name is close to the word."""
-    names = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), names, 1)
-    return f" (did you mean {names[close[0]]}?)" if close else ""
+def meant(name: str, names: Iterable[str]) -> str:
+    """Return advice such as " (did you mean naive?)", or "" if no name is close."""
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    close = get_close_matches(name.lower(), by_lower_case, 1)
+    return f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
 
 
 def install_command(extra: str = "") -> str:
-    """The command that adds an extra of gemm-worklog, or what is missing, to this installation. It names the checkout
-    or the wheel's address, because pip finds gemm-worklog by its name only where an index has it.
+    """Return the command that adds an extra of gemm-worklog to this installation.
+
+    It names the checkout or the wheel's address, because pip finds gemm-worklog by its name only if an
+    index has it.
+
+    extra: "" adds what is missing
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
-    wanted = f"[{extra}]" if extra else ""
+    extras = f"[{extra}]" if extra else ""
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
         place = Path() if Path.cwd() == checkout else checkout
-        pip = (
-            shlex.quote(str(place / ".venv/bin/pip"))
-            if Path(sys.prefix) == checkout / ".venv"
-            else "pip"
-        )
-        return f"{pip} install -e {shlex.quote(f'{place}{wanted}')}"
+        pip = "pip"
+        if Path(sys.prefix) == checkout / ".venv":
+            pip = shlex.quote(str(place / ".venv/bin/pip"))
+        return f"{pip} install -e {shlex.quote(f'{place}{extras}')}"
     try:
-        origin = json.loads(
-            distribution("gemm-worklog").read_text("direct_url.json") or "{}"
-        )  # PEP 610
+        # PEP 610
+        origin = json.loads(distribution("gemm-worklog").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         origin = {}
-    address = f" @ {'git+' if 'vcs_info' in origin else ''}{origin['url']}" if origin else ""
-    return f"pip install {shlex.quote(f'gemm-worklog{wanted}{address}')}"
+    address = ""
+    if origin:
+        scheme = "git+" if "vcs_info" in origin else ""
+        address = f" @ {scheme}{origin['url']}"
+    return f"pip install {shlex.quote(f'gemm-worklog{extras}{address}')}"
 
 
 class WorklogError(Exception):
-    """Something the user can act on. exit_code: the command line's."""
+    """Something the user can act on."""
 
-    exit_code = 2
+    exit_code = 2  # of the command line
 
 
 def listed(argument: str, values: Any) -> list[Any]:
-    """The values of an argument that takes several; one text, path or number alone is a list of one. Raises BadSetting
-    for a mapping, of which only the keys would be left.
+    """Return the values of an argument as a list.
+
+    A single text, path or number becomes a list.
+
+    argument: the name for messages
+
+    Raises BadSetting for a mapping, since only its keys would be left.
     """
     if isinstance(values, Mapping):
         example = [f"{name}={value}" for name, value in values.items()]
         raise BadSetting(f"{argument}: give a list such as {example!r:.60}, not a mapping")
-    alone = isinstance(values, str | bytes | Path) or not isinstance(values, Iterable)
-    return [values] if alone else list(values)
+    is_single = isinstance(values, str | bytes | Path) or not isinstance(values, Iterable)
+    return [values] if is_single else list(values)
 
 
 class NoGpu(WorklogError):
@@ -84,9 +93,9 @@ class NvrtcMissing(WorklogError):
 
 
 class LaunchFailed(WorklogError):
-    """A launch, or the work it started, ended in a CUDA error. kinds: of the mistakes that the emulator has found."""
+    """A launch, or the work it started, ended in a CUDA error."""
 
-    kinds: Set[str] = frozenset()
+    kinds: Set[str] = frozenset()  # of the mistakes that the emulator has found
 
 
 class OutOfMemory(WorklogError):
@@ -99,7 +108,7 @@ class Interrupted(WorklogError):
     exit_code = 130
 
 
-# In the messages of CUDA, cuBLAS, CuPy and PyTorch.
+# Names in the messages of CUDA, cuBLAS, CuPy and PyTorch.
 GPU_IS_FULL = (
     "MemoryAllocation",
     "CUDA_ERROR_OUT_OF_MEMORY",
@@ -109,15 +118,13 @@ GPU_IS_FULL = (
 
 
 def memory_is_full(error: BaseException) -> OutOfMemory | None:
-    """What a library's exception means, if it is about the GPU's or the host's memory."""
-    words = f"{type(error).__module__}.{type(error).__name__}: {error}"
-    if any(known in words for known in GPU_IS_FULL):
+    """Return the error to raise for a library's exception about full memory, else None."""
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    if any(name in text for name in GPU_IS_FULL):
         return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
-    return (
-        OutOfMemory("the host's memory is full: take a smaller size")
-        if isinstance(error, MemoryError)
-        else None
-    )
+    if isinstance(error, MemoryError):
+        return OutOfMemory("the host's memory is full: take a smaller size")
+    return None
 
 
 def kind_and_message(error: Exception) -> str:
@@ -127,18 +134,21 @@ def kind_and_message(error: Exception) -> str:
 
 
 def apart(
-    what: str, work: Callable[[], Result], otherwise: Other, notes: list[str]
+    title: str, work: Callable[[], Result], otherwise: Other, notes: list[str]
 ) -> Result | Other:
-    """Return what `work` returns, or `otherwise` if it fails: for what follows a verdict.
+    """Return the result of `work`, or `otherwise` if it fails.
 
-    what: the work, as a noun with its article
-    notes: gets one line about the failure
+    For work that follows a verdict: no error may replace the verdict.
+
+    title: the work, as a noun with its article
+    notes: gets a line about the failure
+
     Raises Interrupted.
     """
     try:
         return work()
     except Interrupted:
         raise
-    except Exception as error:  # of any kind: no error may replace a verdict
-        notes.append(f"{what} failed, which doesn't change the verdict: {kind_and_message(error)}")
+    except Exception as error:  # of any kind
+        notes.append(f"{title} failed, which doesn't change the verdict: {kind_and_message(error)}")
         return otherwise

@@ -1,5 +1,7 @@
-"""The pitfalls that bias a measurement, each with the one setting that avoids it.
-Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is added here only.
+"""The pitfalls that bias a measurement, each with the setting that avoids it.
+
+Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is only
+added here.
 """
 
 from __future__ import annotations
@@ -15,54 +17,52 @@ from worklog.errors import BadSetting, meant
 Value = str | bool
 
 WALL_CLOCK = "wall clock"  # the timer of a cross-check
-# The words behind `worklog` of the command that is carried out; none in Python.
+# The arguments of the running `worklog` command; none in Python.
 COMMAND = ContextVar[tuple[str, ...]]("COMMAND", default=())
 
 
 @dataclass(frozen=True)
 class Pitfall:
-    """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:
-    other unbiased values. what: what goes wrong. article: its number among the article's four. corrupts: the number
-    that it changes. resampled: whether it changes how samples are taken; else its effect follows from unbiased samples.
-    """
+    """A way to get a wrong number."""
 
-    setting: str
-    unbiased: Value
-    biased: tuple[Value, ...]
+    setting: str  # the name in Harness
+    unbiased: Value  # the default of the setting
+    biased: tuple[Value, ...]  # values of the setting
     title: str
-    what: str
-    article: int | None = None
-    corrupts: str = "TFLOP/s"
+    what: str  # goes wrong
+    article: int | None = None  # the number among the article's four pitfalls
+    corrupts: str = "TFLOP/s"  # the number that the pitfall changes
+    # Whether the pitfall changes how samples are taken. Otherwise its effect follows from unbiased samples.
     resampled: bool = True
-    also: tuple[Value, ...] = ()
+    also: tuple[Value, ...] = ()  # further unbiased values
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Every value that the setting takes, the unbiased ones first."""
+        """Every value of the setting, the unbiased values first."""
         return (self.unbiased, *self.also, *self.biased)
 
     def check(self, value: Any) -> None:
-        """Raise BadSetting for a value that the setting doesn't take; True is not 1."""
-        word = rule(value) if self.setting in RULES else value
-        if not any(type(word) is type(known) and word == known for known in self.values):
-            names = [str(known) for known in self.values]
-            near = meant(str(value), names)
+        """Raise BadSetting for a value that the setting doesn't accept; True is not 1."""
+        name = rule(value) if self.setting in RULES else value
+        if not any(type(name) is type(choice) and name == choice for choice in self.values):
+            names = [str(choice) for choice in self.values]
+            advice = meant(str(value), names)
             raise BadSetting(
-                f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(names)}"
+                f"{self.setting} = {value!r} is not a setting{advice}: choose from {', '.join(names)}"
             )
 
     def is_biased(self, value: Value) -> bool:
-        """Whether a value that the setting takes is a biased one."""
+        """Return whether a value of the setting is biased."""
         return rule(value) in self.biased
 
 
 def rule(value: Value) -> Value:
-    """The value without its number: "count" of "count:10"."""
+    """Return the value without its numbers: "count" of "count:10"."""
     return value.partition(":")[0] if isinstance(value, str) else value
 
 
-# The words that these settings take, each with the names and defaults of its numbers, which may follow after ":"; a
-# clock of 0 MHz is chosen. worklog.harness.rules has the rules.
+# The values of these settings, each with the names and defaults of its numbers, which may follow after ":". A
+# clock of 0 MHz is chosen automatically. worklog.harness.rules has the rules.
 RULES: dict[str, dict[str, dict[str, float]]] = {
     "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
     "warmup": {
@@ -78,7 +78,9 @@ RULES: dict[str, dict[str, dict[str, float]]] = {
 
 @dataclass(frozen=True, repr=False)
 class Harness:
-    """How to measure. Each field up to `roof` belongs to one pitfall, and its default is unbiased; the others say how
+    """How to measure.
+
+    Each field up to `roof` belongs to a pitfall, and its default is unbiased. The other fields state how
     long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
     """
 
@@ -109,20 +111,8 @@ class Harness:
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
-        for name, (_, limits) in SAMPLING.items():
-            value = getattr(self, name)
-            kind = type(getattr(Harness, name))
-            if type(value) is not kind and not (
-                kind is float and type(value) is int
-            ):  # True is no number
-                raise BadSetting(
-                    f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[kind]}"
-                )
-            if limits is not None and not limits[0] <= value <= limits[1]:
-                most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
-                raise BadSetting(
-                    f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}"
-                )
+        for name in SAMPLING:
+            self._check_sampling(name)
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
@@ -139,8 +129,25 @@ class Harness:
                 "timer = graph and warmup = none contradict: what is recorded has been launched before"
             )
 
+    def _check_sampling(self, name: str) -> None:
+        """Raise BadSetting for the value of a sampling setting that has the wrong type or range."""
+        _, limits = SAMPLING[name]
+        value = getattr(self, name)
+        kind = type(getattr(Harness, name))
+        is_number = kind is float and type(value) is int  # True is no number
+        if type(value) is not kind and not is_number:
+            raise BadSetting(
+                f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[kind]}"
+            )
+        if limits is None:
+            return
+        lower, upper = limits
+        if not lower <= value <= upper:
+            limit = f"at least {lower:g}" if upper == math.inf else f"from {lower:g} to {upper:g}"
+            raise BadSetting(f"{name} = {value!r} must be {limit}")
+
     def __repr__(self) -> str:
-        """What differs from the unbiased harness."""
+        """Return the settings that differ from the unbiased harness."""
         changed = [
             f"{name}={value!r}"
             for name, value in self.as_dict().items()
@@ -150,7 +157,7 @@ class Harness:
 
     @classmethod
     def naive(cls) -> Harness:
-        """The first biased value of every pitfall."""
+        """Return a harness with the first biased value of every pitfall."""
         return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS})
 
     @property
@@ -159,32 +166,33 @@ class Harness:
         return self.queue and self.timer != "host"
 
     def but(self, **changes: Any) -> Harness:
-        """The same harness with some settings changed."""
-        known = self.as_dict()
+        """Return the harness with some settings changed."""
+        settings = self.as_dict()
         for name in changes:
-            if name not in known:
+            if name not in settings:
+                advice = meant(name, settings)
                 raise BadSetting(
-                    f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}"
+                    f"there is no setting {name!r}{advice}: choose from {', '.join(settings)}"
                 )
         return replace(self, **changes)
 
     def biased(self) -> dict[str, Value]:
-        """The settings that are biased."""
+        """Return the settings that are biased, with their values."""
+        values = {pitfall: getattr(self, pitfall.setting) for pitfall in PITFALLS}
         return {
-            g.setting: getattr(self, g.setting)
-            for g in PITFALLS
-            if g.is_biased(getattr(self, g.setting))
+            pitfall.setting: value for pitfall, value in values.items() if pitfall.is_biased(value)
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """For a run file."""
+        """Return the settings for a run file."""
         return asdict(self)
 
 
 def _pitfall(
-    setting: str, biased: tuple[Value, ...], title: str, what: str, **more: Any
+    setting: str, biased: tuple[Value, ...], title: str, problem: str, **options: Any
 ) -> Pitfall:
-    return Pitfall(setting, getattr(Harness, setting), biased, title, what, **more)
+    """Return a pitfall. Its unbiased value is the default of the setting."""
+    return Pitfall(setting, getattr(Harness, setting), biased, title, problem, **options)
 
 
 PITFALLS = (
@@ -222,7 +230,7 @@ PITFALLS = (
     _pitfall("roof", ("bf16_datasheet",), "the wrong roof",
              "A share of another datapath's peak says nothing.", corrupts="of the roof", resampled=False),
 )  # fmt: skip
-# How long to measure: what each setting means, and the lowest and highest number, or None for a word.
+# How long to measure: the meaning of each setting, and its lowest and highest number, or None for text.
 SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "precision": (
         "relative half-width of the 95 % interval at which sampling stops",
@@ -249,9 +257,12 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
         (0, 1e9),
     ),
 }
-# These change what is measured. The others change how, and the ablation sets all of them together.
+# These pitfalls change how to measure, and the ablation sets all of them together. The excluded pitfalls
+# change what is measured.
 HOW_ONE_MEASURES = tuple(
-    g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate")
+    pitfall.setting
+    for pitfall in PITFALLS
+    if pitfall.setting not in ("baseline", "inputs", "roof", "gate")
 )
 TYPES: dict[type, str] = {
     float: "a number",
@@ -271,47 +282,52 @@ TRUTH = {
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting."""
+    """Return settings for Harness.but().
+
+    pairs: text such as "l2=warm", "queue=false" or "precision=0.01"
+
+    Raises BadSetting.
+    """
     defaults = Harness().as_dict()
     settings = dict[str, Any]()
     for pair in pairs:
-        name, equals, word = pair.partition("=")
+        name, equals, text = pair.partition("=")
         if not (name and equals):
             raise BadSetting(f"cannot read --set {pair}: give setting=value, such as l2=warm")
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
-        kind = type(defaults.get(name, word))
+        kind = type(defaults.get(name, text))
         try:
-            settings[name] = TRUTH.get(word.lower(), word) if kind is bool else kind(word)
+            settings[name] = TRUTH.get(text.lower(), text) if kind is bool else kind(text)
         except ValueError as error:
             raise BadSetting(f"cannot read --set {pair}: give {TYPES[kind]}") from error
     return settings
 
 
-def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
-    """The name and the numbers of a word such as "count:10" or "nvbench:0.3:200", each that isn't given at its default.
-    Raises BadSetting.
+def split_rule(setting: str, value: str) -> tuple[str, list[float]]:
+    """Return the name and the numbers of a value, such as "count:10".
+
+    A number that isn't stated has its default. Raises BadSetting.
     """
-    name, *texts = word.split(":")
+    name, *texts = value.split(":")
     rules = RULES[setting]
     if name not in rules or len(texts) > len(rules[name]):
         choices = [
-            known + "".join(f"[:{unit}" for unit in units) + "]" * len(units)
-            for known, units in rules.items()
+            choice + "".join(f"[:{unit}" for unit in units) + "]" * len(units)
+            for choice, units in rules.items()
         ]
-        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {', '.join(choices)}")
+        raise BadSetting(
+            f"{setting} = {value!r} is not a setting: choose from {', '.join(choices)}"
+        )
     numbers = list(rules[name].values())
-    for place, (unit, text) in enumerate(
-        zip(rules[name], texts, strict=False)
-    ):  # the others keep their defaults
+    for index, (unit, text) in enumerate(zip(rules[name], texts, strict=False)):
         try:
             number = float(text)
         except ValueError as error:
-            raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
-        whole = isinstance(numbers[place], int)
-        if not 0 < number < 1e9 or (whole and not number.is_integer()):
-            raise BadSetting(
-                f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})"
-            )
-        numbers[place] = number
+            raise BadSetting(f"{setting} = {value!r}: {text!r} is not a number ({unit})") from error
+        is_whole = isinstance(numbers[index], int)
+        if not 0 < number < 1e9 or (is_whole and not number.is_integer()):
+            kind = "whole number" if is_whole else "number"
+            raise BadSetting(f"{setting} = {value!r}: give a {kind} above 0 ({unit})")
+        numbers[index] = number
     return name, numbers

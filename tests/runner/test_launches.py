@@ -176,7 +176,7 @@ def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_anoth
 def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind):
     looped = Looped(kind, pooled=True, warm=True)
     looped.turn(2)
-    memory = weakref.ref(looped.loop.pool.whole.memory)
+    memory = weakref.ref(looped.loop.pool.allocation.memory)
     gc.disable()
     try:
         del looped

@@ -1,8 +1,9 @@
-"""Check kernels without timing them: a kernel or a host function at every stage of the gate, or a solution at every
-case of a problem.
+"""Check kernels without timing them.
 
-It runs on a GPU if there is one, else on the emulator at a small size, and the result states which. A kernel is
-compiled with NVRTC in either case, so its resources and a wrong signature are known before anything is launched.
+A kernel or a host function goes through every stage of the gate, a solution through every case of
+its problem. The check runs on a GPU if there is one, else on the emulator at a small size, and the
+result states which. A kernel is compiled with NVRTC in either case, so its resources and a wrong
+signature are known before anything is launched.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,48 +34,41 @@ from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
-from worklog.runs import ErrorMap, Progress, Verdict, silent
+from worklog.runs import ErrorMap, Gpu, Progress, Verdict, silent
 
 if TYPE_CHECKING:
     from worklog.runner.child import Say
 
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
-MOST_BESIDE = 600_000_000  # instructions of warps on the emulator beside a GPU: about a minute
-# Of a case on the emulator: beyond these it takes more than some seconds.
+# Instructions of warps on the emulator if a GPU also checks the kernel: about a minute.
+MOST_BESIDE = 600_000_000
+# The largest case on the emulator: beyond these limits it takes more than some seconds.
 EMULATED_FLOPS = 2**24
 EMULATED_BYTES = 2**21
 INFERRED_DOMAIN = "the domain is inferred from the grid"  # how the kernel's warning begins
 MOST_LINES = 12  # of a report, behind the verdict and the findings
-EMULATED_COPIES = (
-    8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
-)
+# Copies of A, B and C in float32: the gate's, the emulator's, and the references in float64.
+EMULATED_COPIES = 8
 
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """The gate's verdict on one kernel, or on a solution of a problem, which displays itself.
-
-    shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
-    or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
-    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.resources). warnings:
-    where the code contradicts the claimed class.
-    """
+    """The gate's verdict on a kernel, or on a solution of a problem. It displays itself."""
 
     kernel: Kernel
     verdict: Verdict
-    shape: Shape | str
-    label: str
-    compiled: Compiled | None = None
-    findings: tuple[Finding, ...] = ()
-    printed: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    shape: Shape | str  # of a matrix product, else the problem and its dtype as text
+    label: str  # states where the kernel ran
+    compiled: Compiled | None = None  # by NVRTC; None for a host function
+    findings: tuple[Finding, ...] = ()  # the emulator's, of all launches; each kind and place once
+    printed: tuple[str, ...] = ()  # lines of the first launch that prints, on the emulator
+    notes: tuple[str, ...] = ()  # on the instruction mix (worklog.kernel.resources)
+    warnings: tuple[str, ...] = ()  # the code contradicts the claimed class
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "verdict", replace(self.verdict, label=self.label)
-        )  # so that it may be shown alone
+        # The verdict has the label, so that it may be shown alone.
+        object.__setattr__(self, "verdict", replace(self.verdict, label=self.label))
 
     @property
     def title(self) -> str:
@@ -84,64 +78,64 @@ class Checked:
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """The kernel's, and those of its code."""
+        """The kernel's warnings, and the warnings on its code."""
         return (*self.kernel.warnings, *self.warnings)
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        shape = self.shape
-        compiled = self.compiled
-        words: dict[str, Any] = {"kernel": self.kernel.entry, "label": self.label}
-        words |= (
-            {"shape": [shape.m, shape.n, shape.k]}
-            if isinstance(shape, Shape)
-            else {"problem": shape}
-        )
-        for name in ("registers", "stack_bytes", "shared_bytes", "arch") if compiled else ():
-            words[name] = getattr(compiled, name)
-        words |= {
-            "findings": [asdict(finding) for finding in self.findings],
-            "printed": list(self.printed),
-        }
-        words |= {"adapted": list(self.kernel.adapted), "notes": [*self.verdict.notes, *self.notes]}
-        return {**words, "warnings": list(self.all_warnings), **self.verdict.as_dict()}
+        """Return the result for JSON."""
+        document: dict[str, Any] = {"kernel": self.kernel.entry, "label": self.label}
+        if isinstance(self.shape, Shape):
+            document["shape"] = [self.shape.m, self.shape.n, self.shape.k]
+        else:
+            document["problem"] = self.shape
+        if self.compiled:
+            for name in ("registers", "stack_bytes", "shared_bytes", "arch"):
+                document[name] = getattr(self.compiled, name)
+        document["findings"] = [asdict(finding) for finding in self.findings]
+        document["printed"] = list(self.printed)
+        document["adapted"] = list(self.kernel.adapted)
+        document["notes"] = [*self.verdict.notes, *self.notes]
+        document["warnings"] = list(self.all_warnings)
+        return document | self.verdict.as_dict()
 
-    def report(self, *more: str) -> str:
-        """Return the verdict, what is wrong, and at most MOST_LINES lines about the check.
+    def report(self, *lines: str) -> str:
+        """Return the verdict, the errors and at most MOST_LINES lines about the check.
 
-        more: lines of the caller, behind those about the kernel
+        lines: the caller's, printed below the lines about the kernel
         """
-        seconds = self.verdict.seconds
-        about = [*self._about(), *self._remarks(), *self._counts(), *more]
-        about += [f"time: {seconds:.1f} s"] if seconds else []
+        about = [*self._about(), *self._remarks(), *self._counts(), *lines]
+        if self.verdict.seconds:
+            about.append(f"time: {self.verdict.seconds:.1f} s")
         if len(about) > MOST_LINES:
             left = len(about) - MOST_LINES + 1
             about[MOST_LINES - 1 :] = [f"… and {left} more lines, which --json has"]
         return "\n".join([self._verdict(), *self._findings(), *about])
 
     def __repr__(self) -> str:
-        """For a terminal."""
+        """Return the report for a terminal."""
         return self.report()
 
-    def brief(self, most: int) -> str:
-        """Return the verdict, what is wrong and the advice in at most `most` lines, without a map of C."""
+    def brief(self, max_lines: int) -> str:
+        """Return the verdict, what is wrong and the advice, without a map of C.
+
+        max_lines: the number of lines, the last of which counts the lines that don't fit
+        """
         wrong = self._wrong()
         advice = [f"· {note}" for note in self._advice()]
         lines = "\n".join([self._verdict(), *wrong[:1], *advice, *wrong[1:]]).splitlines()
-        if len(lines) > most:
-            left = len(lines) - most + 1
-            lines[most - 1 :] = [f"… and {left} more lines"]
+        if len(lines) > max_lines:
+            left = len(lines) - max_lines + 1
+            lines[max_lines - 1 :] = [f"… and {left} more lines"]
         return "\n".join(lines)
 
     @property
     def result(self) -> str:
-        """The result, and what leaves shapes open; without the seed."""
+        """The result and the warnings that leave shapes unchecked, without the seed."""
         verdict = self.verdict
         if verdict.failed is not None:
             return f"{verdict.result} at {verdict.failed.name}"
-        return verdict.result + "".join(
-            f" ({said.partition(';')[0]})" for said in self.kernel.warnings
-        )
+        warnings = [f" ({warning.partition(';')[0]})" for warning in self.kernel.warnings]
+        return verdict.result + "".join(warnings)
 
     def _verdict(self) -> str:
         """Return the result and the seed."""
@@ -150,58 +144,50 @@ class Checked:
 
     def _advice(self) -> list[str]:
         """Return the notes about a failure, without those about the instructions."""
-        of_instructions = self.compiled.mix.notes if self.compiled else ()
-        return [note for note in self.notes if note not in of_instructions]
+        instruction_notes = self.compiled.mix.notes if self.compiled else ()
+        return [note for note in self.notes if note not in instruction_notes]
 
     def _findings(self) -> list[str]:
-        """Return what is wrong: the stage that failed, where C is wrong, findings, and what was printed."""
+        """Return the failed stage, a map of the errors in C, the findings and the output."""
         return [*self._wrong(with_map=True), *(f"| {line}" for line in self.printed)]
 
     def _wrong(self, *, with_map: bool = False) -> list[str]:
         """Return the stage that failed, with a map of where C is wrong, and the findings."""
-        lines = list[str]()
+        lines: list[str] = []
         for stage in self.verdict.stages:
-            if not stage.passed:
-                lines.append(f"✗ {stage.name}: {stage.detail}")
-                lines += self._picture(stage.where) if with_map else []
+            if stage.passed:
+                continue
+            lines.append(f"✗ {stage.name}: {stage.detail}")
+            if with_map:
+                lines += self._picture(stage.where)
         for finding in self.findings:
-            is_told = finding.message in str(self.verdict.reason)  # the first one, by the stage
-            if not is_told:
+            # The stage's detail already reports the first finding.
+            is_reported = finding.message in str(self.verdict.reason)
+            if not is_reported:
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
         return lines
 
-    def _picture(self, where: ErrorMap | None) -> list[str]:
-        """Return a map of C with a line that explains it; nothing where it would be the same all over."""
-        if where is None or where.is_everywhere:
+    def _picture(self, errors: ErrorMap | None) -> list[str]:
+        """Return a map of C with its legend; no lines if the map is the same everywhere."""
+        if errors is None or errors.is_everywhere:
             return []
-        height, width = where.tile
-        which = "C" if isinstance(self.shape, Shape) else "the output"
-        key = f"{which} in tiles of {height} x {width}: . right, o some elements wrong, # all"
-        return [f"    {line}" for line in (key, *where.picture().splitlines())]
+        height, width = errors.tile
+        output = "C" if isinstance(self.shape, Shape) else "the output"
+        legend = f"{output} in tiles of {height} x {width}: . right, o some elements wrong, # all"
+        return [f"    {line}" for line in (legend, *errors.picture().splitlines())]
 
     def _about(self) -> list[str]:
-        """Return the label, and what was read from the source."""
-        return [self.title, *(f"· {words}" for words in self.kernel.adapted)]
+        """Return the title and the remarks on what was read from the source."""
+        return [self.title, *(f"· {remark}" for remark in self.kernel.adapted)]
 
     def _counts(self) -> list[str]:
-        """Return what passed, and the resources."""
-        compiled = self.compiled
-        verdict = self.verdict
-        lines = list[str]()
-        right = [stage for stage in verdict.stages if stage.passed]
-        if right:
-            names = "; ".join(stage.name for stage in right if not stage.note)
-            noted = "; ".join(stage.name for stage in right if stage.note)
-            names += f"; with a remark: {noted}" if noted else ""
-            lines.append(f"✓ {len(right)} stage{'s' * (len(right) > 1)} passed: {names}")
-        lines += [f"✓ {stage.name}: {stage.detail}" for stage in right if stage.limit]
-        is_emulated = self.label.startswith("emulated") or any(
-            "(emulated)" in stage.name for stage in verdict.stages
-        )
-        if is_emulated and verdict.accepted and not self.findings:
+        """Return the stages that passed and the resources."""
+        lines = self._passed_stages()
+        if self._is_emulated() and self.verdict.accepted and not self.findings:
             lines.append(
                 "✓ no race, access out of bounds or uninitialized read in any launch on the emulator"
             )
+        compiled = self.compiled
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
@@ -209,8 +195,27 @@ class Checked:
             )
         return lines
 
+    def _passed_stages(self) -> list[str]:
+        """Return a line with the names of all stages that passed, and the details of some."""
+        passed = [stage for stage in self.verdict.stages if stage.passed]
+        if not passed:
+            return []
+        names = "; ".join(stage.name for stage in passed if not stage.note)
+        with_notes = "; ".join(stage.name for stage in passed if stage.note)
+        if with_notes:
+            names += f"; with a remark: {with_notes}"
+        plural = "s" if len(passed) > 1 else ""
+        line = f"✓ {len(passed)} stage{plural} passed: {names}"
+        return [line, *(f"✓ {stage.name}: {stage.detail}" for stage in passed if stage.limit)]
+
+    def _is_emulated(self) -> bool:
+        """Return whether some stage ran on the emulator."""
+        if self.label.startswith("emulated"):
+            return True
+        return any("(emulated)" in stage.name for stage in self.verdict.stages)
+
     def _remarks(self) -> list[str]:
-        """Return warnings, and notes: of a stage with its name."""
+        """Return the warnings and the notes. A stage's note has the stage's name."""
         lines = [f"! {warning}" for warning in self.all_warnings]
         for stage in self.verdict.stages:
             if stage.note and stage.note not in self.all_warnings:
@@ -225,186 +230,253 @@ class Checked:
             *(f"| {line}" for line in self.printed),
             *self.notes,
         ]
-        return replace(
-            replace(self.verdict, label=self.title).table(), notes=[*notes, *self.all_warnings]
-        ).html()
+        table = replace(self.verdict, label=self.title).table()
+        return replace(table, notes=[*notes, *self.all_warnings]).html()
 
 
 def check(
-    what: Kernel,
+    kernel: Kernel,
     shape: Shape | None = None,
     *,
     on: str | None = None,
     seed: int | None = None,
     budget: int = BUDGET,
-    beside: bool = False,
+    is_beside_gpu: bool = False,
     quick: bool = False,
     progress: Progress = silent,
-    begun: Callable[[Checked], None] = lambda known: None,
+    begun: Callable[[Checked], None] = lambda checked: None,
 ) -> Checked:
-    """Check a kernel or a host function at every stage of the gate; or a solution at every case of its problem, on the
-    emulator at the small ones. In this process: see check_in_child.
+    """Check a kernel, a host function or a solution in this process.
 
-    shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
-    "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). budget: as for worklog.emulator.launch. beside: a GPU checks it too,
-    so an endless launch is a BadSetting. quick: search rare paths on the emulator for a shorter time. progress: called
-    before each launch, with a total of 0, since their number isn't known before the last one; for a solution before
-    each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadSetting, OutOfMemory.
+    A kernel or a host function is checked at every stage of the gate, a solution at every case of
+    its problem, on the emulator at the small cases. See check_in_child for another process.
+
+    shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small shape on the emulator)
+    on: "gpu" or "emulated"; None chooses the GPU if there is one
+    seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a kernel states it)
+    budget: as for worklog.emulator.launch
+    is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
+    quick: search rare paths on the emulator for a shorter time
+    progress: called before each launch, with a total of 0, since the number of launches isn't known before
+        the last launch; for a solution, called before each case
+    begun: called before the first launch with a result without stages
+
+    Raises NoGpu, CompileFailed, BadSetting and OutOfMemory.
     """
-    what = completed(what)
-    live = wants_gpu(on) or what.host is not None
-    seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    if live and on == "emulated":
+    kernel = completed(kernel)
+    is_live = wants_gpu(on) or kernel.host is not None
+    if seed is None:
+        seed = secrets.randbits(SEED_BITS)
+    if is_live and on == "emulated":
         raise BadSetting(
-            f"{what.name} is a host function, which the emulator cannot run: check it on a GPU"
+            f"{kernel.name} is a host function, which the emulator cannot run: check it on a GPU"
         )
-    if live:
+    if is_live:
         require_gpu()
-    on_gpu = gpu() if live else None
-    if isinstance(what, Solution):
-        posed = find_problem(what.problem, what.dtype)
-        cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
-        notes = (
-            (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",)
-            if large
-            else ()
+    found_gpu = gpu() if is_live else None
+    if isinstance(kernel, Solution):
+        return _check_solution(kernel, found_gpu, seed, budget, progress, begun)
+    if shape is None:
+        shape = _default_shape(kernel, is_live)
+    kernel.check(shape)
+    checked = _compiled(kernel, shape, found_gpu)
+    if not is_live:
+        needed = EMULATED_COPIES * shape.compulsory_bytes
+        emulator.require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
+    begun(checked)
+    device = device_of(is_live, budget)
+    if isinstance(device, EmulatedDevice) and is_beside_gpu:
+        device.most_instructions = MOST_BESIDE
+    subject = kernel.load(device)
+    _report_launches(subject, device, progress, is_beside_gpu, shape)
+    checker = SgemmChecker(device, shape, seed, quick=quick)
+    verdict = checker.check(subject)
+    findings = tuple(getattr(device, "findings", ()))  # without the findings of launches for advice
+    if checked.compiled and not verdict.accepted:
+        verdict, advice = gate.explained(
+            verdict, kernel, checked.compiled, subject, checker, findings
         )
-        label = f"live · {on_gpu.name}" if on_gpu else "emulated"
-        known = Checked(
-            what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes
-        )
-        begun(known)
-        device = device_of(live, budget)
-        verdict = gate.check_cases(
-            what.load(device), posed, cases, device, seed=seed, progress=progress
-        )
-        told = getattr(device, "findings", ())
+        checked = _with_advice(checked, advice)
+    return _finished(checked, verdict, device, findings)
+
+
+def _check_solution(
+    solution: Solution,
+    found_gpu: Gpu | None,
+    seed: int,
+    budget: int,
+    progress: Progress,
+    begun: Callable[[Checked], None],
+) -> Checked:
+    """Check a solution at every case of its problem, on the emulator at the small cases.
+
+    found_gpu: the GPU that runs the check; None for the emulator
+    """
+    problem = find_problem(solution.problem, solution.dtype)
+    notes: tuple[str, ...] = ()
+    if found_gpu:
+        cases = [*problem.tests[0], *problem.tests[1]]
+        label = f"live · {found_gpu.name}"
     else:
-        shape = shape or (
-            what.domain.padded(Shape.of(GPU_SIZE)) if live else gate.edge_shapes(what.domain)[-1]
-        )
-        what.check(shape)
-        known = Checked(
-            what, Verdict((), None), shape, f"live · {on_gpu.name} · {LABEL}" if on_gpu else ""
-        )
-        if what.host is None:
-            compiled, label = gate.compile_for(
-                what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu
-            )
-            gate.require_blocks(what)
-            mix = compiled.mix
-            about: dict[str, Any] = {
-                "notes": tuple(mix.notes),
-                "warnings": tuple(mix.warnings(what.claimed)),
-            }
-            known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
-        if not live:
-            needed = EMULATED_COPIES * shape.compulsory_bytes
-            emulator.require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
-        begun(known)
-        device = device_of(live, budget)
-        if isinstance(device, EmulatedDevice) and beside:
-            device.most_instructions = MOST_BESIDE
-        subject = what.load(device)
-        _report_launches(subject, device, progress, beside, shape)
-        checker = SgemmChecker(device, shape, seed, quick=quick)
-        verdict = checker.check(subject)
-        told = tuple(getattr(device, "findings", ()))  # without those of launches for advice
-        if known.compiled and not verdict.accepted:
-            verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
-            # The domain that the grid implies is no advice where a narrower one is right.
-            is_stale = any("--domain '" in note for note in advice)
-            left = what.warnings
-            if is_stale:
-                left = tuple(said for said in left if not said.startswith(INFERRED_DOMAIN))
-            known = replace(
-                known, kernel=replace(what, warnings=left), notes=(*known.notes, *advice)
-            )
-    findings: dict[tuple[str, int, int | None], Finding] = {}
-    for finding in told:
-        if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
-            findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
-    label = device.label if isinstance(device, EmulatedDevice) else known.label
-    inferred = (
-        stage.note for stage in verdict.stages if stage.name in (ALIGNMENT, OLD_C) and stage.note
-    )
+        cases, large = small_cases(problem)
+        label = "emulated"
+        if large:
+            names = ", case ".join(large)
+            notes = (f"too large for the emulator, checked on a GPU: case {names}",)
+    title = f"{problem.name} in {problem.dtype}"
+    checked = Checked(solution, Verdict((), None), title, label, notes=notes)
+    begun(checked)
+    device = device_of(found_gpu is not None, budget)
+    subject = solution.load(device)
+    verdict = gate.check_cases(subject, problem, cases, device, seed=seed, progress=progress)
+    return _finished(checked, verdict, device, getattr(device, "findings", ()))
+
+
+def _default_shape(kernel: Kernel, is_live: bool) -> Shape:
+    """Return 1024 padded to the domain on a GPU, a small shape on the emulator."""
+    if is_live:
+        return kernel.domain.padded(Shape.of(GPU_SIZE))
+    return gate.edge_shapes(kernel.domain)[-1]
+
+
+def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
+    """Return a result without stages, with the compiled kernel unless it is a host function.
+
+    found_gpu: the GPU that runs the check; None for the emulator
+    """
+    label = f"live · {found_gpu.name} · {LABEL}" if found_gpu else ""
+    checked = Checked(kernel, Verdict((), None), shape, label)
+    if kernel.host is not None:
+        return checked
+    arch = found_gpu.arch if found_gpu else ARCH
+    compiled, label = gate.compile_for(kernel.at(shape, arch), found_gpu)
+    gate.require_blocks(kernel)
     return replace(
-        known,
+        checked,
         label=label,
+        compiled=replace(compiled, cubin=b""),
+        notes=tuple(compiled.mix.notes),
+        warnings=tuple(compiled.mix.warnings(kernel.claimed)),
+    )
+
+
+def _with_advice(checked: Checked, advice: list[str]) -> Checked:
+    """Return the result with notes about a failure.
+
+    The warning about a domain that the grid implies is dropped if the advice is a narrower domain.
+    """
+    warnings = checked.kernel.warnings
+    if any("--domain '" in note for note in advice):
+        warnings = tuple(warning for warning in warnings if not warning.startswith(INFERRED_DOMAIN))
+    kernel = replace(checked.kernel, warnings=warnings)
+    return replace(checked, kernel=kernel, notes=(*checked.notes, *advice))
+
+
+def _finished(
+    checked: Checked, verdict: Verdict, device: Device, reported: Iterable[Finding]
+) -> Checked:
+    """Return the result with its verdict, and with each kind and place of finding once.
+
+    reported: all findings of the device
+    """
+    findings: dict[tuple[str, int, int | None], Finding] = {}
+    for finding in reported:
+        # Errors of an accepted kernel come from launches that may fail.
+        if not (verdict.accepted and finding.is_error):
+            findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    inferred = [
+        stage.note for stage in verdict.stages if stage.name in (ALIGNMENT, OLD_C) and stage.note
+    ]
+    return replace(
+        checked,
+        label=device.label if isinstance(device, EmulatedDevice) else checked.label,
         verdict=verdict,
         findings=tuple(findings.values()),
         printed=getattr(device, "printed", ()),
-        warnings=(*known.warnings, *inferred),
+        warnings=(*checked.warnings, *inferred),
     )
 
 
 def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
-    """Samples and test cases that the emulator can run, and the names of the others. Raises BadSetting where none is
-    small enough.
+    """Return the cases that the emulator can run, and the names of the others.
+
+    Raises BadSetting if no case is small enough.
     """
-    kept = list[Words]()
-    left = list[str]()
-    for words in (*problem.tests[0], *problem.tests[1]):
-        name = words["name"]
-        small = (called(problem, "get_flops", words, case=name) or 0) <= EMULATED_FLOPS
-        if small:  # only then are its inputs made
-            inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=name))
-            small = sum(value.nbytes for value in inputs if is_array(value)) <= EMULATED_BYTES
-        kept += [words] if small else []
-        left += [] if small else [name]
-    if not kept:
+    small: list[Words] = []
+    large: list[str] = []
+    for case in (*problem.tests[0], *problem.tests[1]):
+        if _is_small(problem, case):
+            small.append(case)
+        else:
+            large.append(case["name"])
+    if not small:
         raise BadSetting(
             f"{problem.name} has no case that is small enough for the emulator: return one from generate_sample, with "
             f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
         )
-    return kept, left
+    return small, large
+
+
+def _is_small(problem: Problem, case: Words) -> bool:
+    """Return whether the emulator can run a case. Only a case of few operations gets inputs."""
+    name = case["name"]
+    flops = called(problem, "get_flops", case, case=name) or 0
+    if flops > EMULATED_FLOPS:
+        return False
+    inputs = each(called(problem, "create_inputs", of=case["create_inputs"], case=name))
+    size_bytes: int = sum(value.nbytes for value in inputs if is_array(value))
+    return size_bytes <= EMULATED_BYTES
 
 
 def _report_launches(
-    subject: Runnable, device: Device, progress: Progress, beside: bool, largest: Shape
+    subject: Runnable, device: Device, progress: Progress, is_beside_gpu: bool, largest: Shape
 ) -> None:
-    """Call progress before each launch of the subject, and again and again during one on the emulator. beside: an
-    endless launch there is a BadSetting. largest: the shape that the check's time depends on.
+    """Call progress before each launch of the subject, and repeatedly during a launch on the emulator.
+
+    is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
+    largest: the shape that the check's time depends on
     """
     enqueue = subject.enqueue
     launches = 0
-    finished = 0
-    whole = estimate.LAUNCHES * estimate.work(largest)
+    finished_work = 0
+    total_work = estimate.LAUNCHES * estimate.work(largest)
 
     def share(work: float) -> str:
-        return f"about {min(99.0, 100 * work / whole):.1f} % of the check"
+        return f"about {min(99.0, 100 * work / total_work):.1f} % of the check"
 
     def report(shape: Shape, *arguments: Any) -> None:
-        nonlocal launches, finished
-        number, launches = launches, launches + 1
-        doing = f"launch {launches} at {shape}"
-        progress(number, 0, doing)
+        nonlocal launches, finished_work
+        finished_launches = launches
+        launches += 1
+        title = f"launch {launches} at {shape}"
+        work = estimate.work(shape)
+
+        def report_blocks(finished: int, blocks: int) -> None:
+            percent = share(finished_work + finished / blocks * work)
+            progress(finished_launches, 0, f"{title}: {finished:,} of {blocks:,} blocks, {percent}")
+
+        def report_check(finished: int, blocks: int) -> None:
+            progress(finished_launches, 0, f"{title}: checking its result, {share(finished_work)}")
+
+        progress(finished_launches, 0, title)
         if isinstance(device, EmulatedDevice):
-            device.progress = lambda done, blocks: progress(
-                number,
-                0,
-                f"{doing}: {done:,} of {blocks:,} blocks, "
-                f"{share(finished + done / blocks * estimate.work(shape))}",
-            )
+            device.progress = report_blocks
         try:
             enqueue(shape, *arguments)
         except BudgetExceeded as error:
-            if beside and str(error).startswith("after"):  # no deadlock: the GPU decides
+            # Without a deadlock, the GPU decides.
+            if is_beside_gpu and str(error).startswith("after"):
                 raise BadSetting(str(error)) from error
             raise
-        finished += estimate.work(shape)
+        finished_work += work
         if isinstance(device, EmulatedDevice):
-            device.progress = lambda done, blocks: progress(
-                number, 0, f"{doing}: checking its result, {share(finished)}"
-            )
+            device.progress = report_check
 
     subject.enqueue = report  # type: ignore[method-assign]
 
 
 def check_in_child(
-    what: Kernel,
+    kernel: Kernel,
     shape: Shape | None = None,
     *,
     on: str | None = None,
@@ -416,71 +488,106 @@ def check_in_child(
     budget: int = BUDGET,
     quick: bool = False,
 ) -> Checked:
-    """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed. While the
-    child works on a GPU, this process runs the kernel on the emulator at small shapes, for its races and for code that
-    never runs: one verdict has the stages of both. emulate: False leaves that out.
+    """Check in a child process: a kernel that hangs, crashes or exits only fails.
 
-    timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
-    kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
+    While the child works on a GPU, this process runs the kernel on the emulator at small shapes, to
+    find races and code that never runs. One verdict has the stages of both.
+
+    emulate: whether to run the kernel on the emulator while the child works on a GPU
+    timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator
+        ends an endless kernel by itself
+    progress: called at each launch, and twice a second in between, with a total of 0
+    command: as in worklog.runner.measure.carry_out
+
+    Raises what check() raises, and Interrupted.
     """
+    # Here: the emulator alone needs no process.
+    from worklog.runner.child import run_child
 
-    from worklog.runner.child import run_child  # here: the emulator alone needs no process
-
-    def emulating(done: int, total: int, doing: str) -> None:
-        if child.done():
-            child.result()  # raises what has ended it
-            progress(done, total, f"{doing}, emulated")
-
-    what = completed(what)
-    live = what.host is not None or wants_gpu(on)
-    seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    how: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
-    order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
-    why_not = "a host function" if what.host is not None else "" if emulate else "--no-emulate"
+    kernel = completed(kernel)
+    is_live = kernel.host is not None or wants_gpu(on)
+    if seed is None:
+        seed = secrets.randbits(SEED_BITS)
+    options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
+    order = {"do": "check", "what": kernel, "how": {"shape": shape, "on": on, **options}}
+    limit_s = timeout_s if is_live else math.inf
+    reason = _reason_not_emulated(kernel, emulate)
     emulated: Checked | None = None
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        limits: dict[str, Any] = {
-            "timeout_s": timeout_s if live else math.inf,
-            "stop": stop,
-            "command": command,
-        }
-        child = pool.submit(lambda: [*run_child(order, progress, **limits)])
+        child = pool.submit(
+            lambda: [*run_child(order, progress, timeout_s=limit_s, stop=stop, command=command)]
+        )
         try:
-            if live and not why_not:
-                try:
-                    emulated = check(what, on="emulated", beside=True, progress=emulating, **how)
-                except Interrupted:
-                    raise
-                except WorklogError as error:
-                    why_not = str(error).partition("\n")[0]
-                except Exception as error:  # of any kind: the GPU's verdict stands
-                    why_not = kind_and_message(error)
+            if is_live and not reason:
+                emulated, reason = _emulated(kernel, child, progress, options)
             *answers, end = child.result()
         except KeyboardInterrupt as interrupt:
             raise Interrupted(
-                f"interrupted: {what.name} was not checked, and its process has ended"
+                f"interrupted: {kernel.name} was not checked, and its process has ended"
             ) from interrupt
         finally:
             stop.set()
-    known = [
-        answer["checked"] for answer in answers if "checked" in answer
-    ]  # the first one without stages
-    if not known:
-        raise end.error()
-    checked: Checked = known[-1]
-    if all(answer["is"] != "checked" for answer in answers):
-        checked = replace(
-            checked, verdict=Verdict((end.stage(what, emulated=True),), None, seed=seed)
-        )
-    if live and emulated is None:
+    checked = _answered(kernel, answers, end, seed)
+    if is_live and emulated is None:
         note = (
-            f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
+            f"not run on the emulator ({reason}): it looks for races and for code that never runs"
         )
-        checked = replace(checked, notes=(*checked.notes, note))
+        return replace(checked, notes=(*checked.notes, note))
     if emulated is None:
         return checked
+    return _with_emulated(checked, emulated)
+
+
+def _reason_not_emulated(kernel: Kernel, emulate: bool) -> str:
+    """Return why a kernel isn't also run on the emulator, or ""."""
+    if kernel.host is not None:
+        return "a host function"
+    return "" if emulate else "--no-emulate"
+
+
+def _emulated(
+    kernel: Kernel, child: Future[list[Any]], progress: Progress, options: dict[str, Any]
+) -> tuple[Checked | None, str]:
+    """Return the result of the emulator, or the reason why there is none.
+
+    child: checks the kernel on a GPU meanwhile. Raises what has ended it.
+    options: the seed, the budget and the effort of the check
+    """
+
+    def report(launches: int, total: int, title: str) -> None:
+        if child.done():
+            child.result()  # raises what has ended it
+            progress(launches, total, f"{title}, emulated")
+
+    try:
+        return check(kernel, on="emulated", is_beside_gpu=True, progress=report, **options), ""
+    except Interrupted:
+        raise
+    except WorklogError as error:
+        return None, str(error).partition("\n")[0]
+    except Exception as error:  # of any kind: the GPU's verdict stands
+        return None, kind_and_message(error)
+
+
+def _answered(kernel: Kernel, answers: Sequence[Any], end: Any, seed: int) -> Checked:
+    """Return the child's result, failed if the child ended early.
+
+    answers: the child's, of which the first result is without stages
+    end: how the child ended. Raises its error if there is no result.
+    """
+    results: list[Checked] = [answer["checked"] for answer in answers if "checked" in answer]
+    if not results:
+        raise end.error()
+    if any(answer["is"] == "checked" for answer in answers):
+        return results[-1]
+    return replace(
+        results[-1], verdict=Verdict((end.stage(kernel, emulated=True),), None, seed=seed)
+    )
+
+
+def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
+    """Return one result with the stages of the GPU and of the emulator."""
     stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.verdict.stages]
     return replace(
         emulated,
@@ -494,23 +601,26 @@ def check_in_child(
 
 
 def answer(order: Mapping[str, Any], say: Say) -> None:
-    """Check a kernel or a solution. Answers: "begun" with what is known before a launch, then "checked" with all."""
+    """Check a kernel or a solution in a child process.
+
+    Answers "begun" with what is known before a launch, then "checked" with the whole result.
+    """
     checked = check(
         order["what"],
         **order["how"],
-        progress=lambda done, _, doing: say("progress", done=done, doing=doing),
-        begun=lambda begun: say("begun", checked=begun),
+        progress=lambda launches, _, title: say("progress", done=launches, doing=title),
+        begun=lambda checked: say("begun", checked=checked),
     )
     say("checked", checked=checked)
 
 
 def wants_gpu(on: str | None) -> bool:
-    """Whether check() would take the GPU."""
+    """Return whether check() would choose the GPU."""
     return on == "gpu" if on is not None else gpu_reason() is None
 
 
 def device_of(live: bool, budget: int = BUDGET) -> Device:
-    """The GPU, or the emulator, with its budget."""
+    """Return the GPU, or the emulator with its budget."""
     if not live:
         return EmulatedDevice(budget=budget)
     from worklog.gpu.cuda import CudaDevice

@@ -1,4 +1,4 @@
-"""A GPU made ready: what is made once on it and used for a whole run; and what its measurements state."""
+"""A session on a GPU: what is created once and used for a whole run, and its measurements."""
 
 from __future__ import annotations
 
@@ -92,36 +92,51 @@ class Session:
         self._pool: Pool | None = None
 
     def kernel(self, name: str) -> Kernel:
-        """The record of that name. Raises BadSetting."""
+        """Return the kernel of that name, not yet loaded. Raises BadSetting."""
         return self.user_kernels.get(name) or rung(name)
 
     def load(self, name: str) -> Runnable:
-        """The kernel of that name, loaded once. Raises BadSetting or CompileFailed."""
+        """Return the kernel of that name, loaded once.
+
+        Raises BadSetting or CompileFailed.
+        """
         if name not in self.loaded:
             self.loaded[name] = self.kernel(name).load(self.device)
         return self.loaded[name]
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
-        """Compile the jobs' rungs at once, each in its own process. An error is reported where a rung is measured."""
-        rungs = {known.name for known in RUNGS}
+        """Compile the jobs' rungs in parallel, each in its own process.
+
+        An error is reported when its rung is measured.
+        """
+        rungs = {record.name for record in RUNGS}
         kernels = [
             rung(job.kernel).at(job.shape, self.gpu.arch)
             for job in jobs
             if job.shape and job.kernel in rungs
         ]
         with ThreadPoolExecutor() as pool:
-            for program in {part.program for kernel in kernels for part in kernel.passes}:
+            programs = set()
+            for kernel in kernels:
+                programs |= {part.program for part in kernel.passes}
+            for program in programs:
                 pool.submit(compile_cuda, program, self.gpu.arch)
 
     def pool(self, elements: int) -> Pool | None:
-        """A pool for buffers of `elements` float32 in total, kept for the next loop; None where memory is too short."""
+        """Return a pool for buffers of `elements` float32, kept for the next loop.
+
+        None if the GPU's memory is too short.
+        """
         if self._pool is None or self._pool.elements < elements * LEAST_TIMES_BUFFERS:
             self._pool = None  # first, so that its memory is free
             self._pool = Pool.to_hold(self.device, elements)
         return self._pool
 
     def checker(self, shape: Shape) -> SgemmChecker:
-        """The checker of a shape; the last shape's is dropped, since its matrices fill memory. Raises OutOfMemory."""
+        """Return the checker of a shape.
+
+        The last shape's checker is dropped, since its matrices fill memory. Raises OutOfMemory.
+        """
         if shape not in self._checkers:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory,
@@ -137,16 +152,18 @@ class Session:
         return self._checkers[shape]
 
     def require_memory(self, shape: Shape) -> None:
-        """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
-        needed = (
-            shape.compulsory_bytes + 4 * shape.m * shape.n
-        )  # A, B and C, and a C of the baseline's own
+        """Raise OutOfMemory for a shape that can't fit the GPU."""
+        # A, B and C, and another C for the baseline.
+        needed = shape.compulsory_bytes + 4 * shape.m * shape.n
         if needed > (free := self.device.free_bytes()):
             sizes = f"{needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free"
             raise OutOfMemory(f"size {shape} needs {sizes}: take a smaller size")
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
-        """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
+        """Return the gate's verdict on a kernel at a shape, found once.
+
+        gate: "article" checks by the article's rule
+        """
         if (name, shape, gate) not in self._verdicts:
             loaded = self.load(name)
             checker = self.checker(shape)
@@ -159,7 +176,10 @@ class Session:
         return self._verdicts[name, shape, gate]
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
-        """The head of a run. notes: what could not be done as the harness says."""
+        """Return the head of a run.
+
+        notes: the settings of the harness that aren't in effect
+        """
         versions = {
             "nvrtc": ".".join(map(str, nvrtc_version())),
             "cublas": self.baselines["fp32"].version,
@@ -174,22 +194,25 @@ class Session:
         }
 
     def describe(self, name: str) -> dict[str, Any]:
-        """A kernel's source, tile and resources, for a run file."""
+        """Return a kernel's source, tile and resources, for a run file."""
         return (self.loaded.get(name) or self.kernel(name)).describe()
 
     def require_idle(self) -> None:
-        """Wait for all work on the GPU. Raises LaunchFailed, also for work that does not end."""
+        """Wait for all work on the GPU.
+
+        Raises LaunchFailed, also for work that doesn't finish.
+        """
         if not self.device.idle(LEFT_S):
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
     def overhead_us(self, harness: Harness) -> float:
-        """The event overhead in each sample that this harness takes."""
+        """Return the event overhead in each sample of a harness, in µs."""
         return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
 
     def measurement(
         self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]
     ) -> Measurement:
-        """What was read of a job, if it passes the stages on what was timed, too."""
+        """Return the job's measurement, or a failed one if the timed output is wrong."""
         harness = ready.harness
         changed = job.pitfalls
         verdict = ready.verdict and ready.verdict.and_then(*stages)
@@ -201,8 +224,10 @@ class Session:
             )
         summary = runs.summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
         stated = [*ready.stated, *reading.degradations]
-        if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
-            changed, stated = changed | {"clocks": "watched"}, [*stated, off]
+        remark = off_the_lock(harness.clocks, reading.samples.sm_mhz)
+        if remark:
+            changed = changed | {"clocks": "watched"}
+            stated = [*stated, remark]
         peak = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz)
         roof = None
         if job.shape:
@@ -226,9 +251,13 @@ class Session:
         )
 
     def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:
-        """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
-        whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
-        wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
+        """Return the stage that the whole GPU is idle when a launch has ended.
+
+        The launch of `us` microseconds runs on the harness's stream. On a busy host every wait is long, so
+        the wait is compared with the wait after an empty kernel.
+
+        queued: whether the launch may be enqueued behind a blocking kernel. Without a blocking kernel, a fast
+            GPU may finish unjoined work before the wait begins.
         """
 
         def wait_us(enqueue: Launch) -> float:
@@ -244,14 +273,20 @@ class Session:
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:
-    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises NoGpu."""
+    """Lock the GPU, if there is one, so that the same user's runs don't overlap.
+
+    Raises NoGpu.
+    """
     if gpu_reason() is not None:
         return nullcontext()
     return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{bus_id()}.lock")
 
 
 def locked(path: Path) -> IO[str]:
-    """A lock file, locked until it is closed or the process ends. Raises NoGpu, naming the process that holds it."""
+    """Return a lock file, locked until it is closed or the process ends.
+
+    Raises NoGpu, naming the process that holds the lock.
+    """
     try:
         file = os.fdopen(
             os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+", encoding="utf-8"
@@ -262,9 +297,9 @@ def locked(path: Path) -> IO[str]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         with file:
-            holds = f"process {file.read().strip() or '?'} is measuring on this GPU"
+            owner = f"process {file.read().strip() or '?'} is measuring on this GPU"
         raise NoGpu(
-            f"{holds}, and two at once would disturb each other: wait for it, or cancel it"
+            f"{owner}, and two at once would disturb each other: wait for it, or cancel it"
         ) from error
     file.truncate(0)
     file.write(str(os.getpid()))
@@ -273,14 +308,18 @@ def locked(path: Path) -> IO[str]:
 
 
 def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
-    """The harness's calibration on this GPU under a `clocks` setting; its label and remarks. Raises NoGpu."""
-    with Clocks() as holding:
-        held, notes = holding.hold(clocks)
+    """Return the harness's calibration on this GPU, its label and remarks.
+
+    clocks: as in Harness
+
+    Raises NoGpu.
+    """
+    with Clocks() as gpu_clocks:
+        setting, notes = gpu_clocks.hold(clocks)
         calibration = Session().calibration
-    if off := off_the_lock(held, calibration.sm_mhz):
-        held, notes = "watched", [*notes, off]
-    return (
-        calibration,
-        runs.source_label("live", gpu().name, held, datetime.now(UTC).isoformat()),
-        notes,
-    )
+    remark = off_the_lock(setting, calibration.sm_mhz)
+    if remark:
+        setting = "watched"
+        notes = [*notes, remark]
+    label = runs.source_label("live", gpu().name, setting, datetime.now(UTC).isoformat())
+    return calibration, label, notes

@@ -1,6 +1,7 @@
-"""`worklog.time`: any callable that enqueues GPU work (CuPy, PyTorch, Triton), timed by the same harness as the ladder.
+"""`worklog.time`: time any callable that enqueues GPU work (CuPy, PyTorch, Triton).
 
-The harness doesn't know what the callable computes, so its result isn't checked.
+The harness is the same as the ladder's. It doesn't know what the callable computes, so the result
+isn't checked.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ from worklog.runner.session import Ready, Session
 from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-ArgumentSet = tuple[
-    Arguments, dict[int, Any]
-]  # with the copy of each original, by the original's id
+# Arguments with the copy of each original, by the original's id.
+ArgumentSet = tuple[Arguments, dict[int, Any]]
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 WAITS = (
@@ -49,19 +49,16 @@ WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 WHOLE = "reads the same as events around a launch that isn't queued, in which the GPU waits for the host"
-IRRELEVANT = (
-    "inputs",
-    "gate",
-    "baseline",
-    "roof",
-    "order",
-    "placement",
-)  # about a ladder's kernel, not any callable
+# Settings that concern a ladder's kernel, not any callable.
+IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What to time: the arguments of worklog.time, which describes them. Raises BadSetting for wrong ones."""
+    """The arguments of worklog.time, which describes them.
+
+    Raises BadSetting for wrong arguments.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -80,47 +77,45 @@ class Call:
     datapath: str | None = None
 
     def __post_init__(self) -> None:
-        for what, call in (
-            ("fn", self.fn),
-            *(("against", baseline) for baseline in self.baselines),
-        ):
-            if not callable(call):
-                raise BadSetting(
-                    f"worklog.time: {what} is {type(call).__name__}, which cannot be called"
-                )
-            if any(
-                is_kind(function)
-                for is_kind in RUN_NOTHING
-                for function in (call, type(call).__call__)
-            ):
-                raise BadSetting(
-                    f"worklog.time: {what} is a coroutine or generator: calling it runs nothing"
-                )
-        if not isinstance(
-            self.grad_to_none, list | tuple
-        ):  # a tensor alone would be taken apart into its rows
+        self._require_callables()
+        # A tensor would be split into its rows.
+        if not isinstance(self.grad_to_none, list | tuple):
             raise BadSetting(
                 f"worklog.time: grad_to_none: give a list, not {type(self.grad_to_none).__name__}"
             )
         advice = dict.fromkeys(WORK, "give the work of one call, a positive number, or nothing")
         advice["cross_check_limit"] = "give a share above 0, such as 0.05"
-        for what, wanted in advice.items():
-            number = getattr(self, what)
+        for name, correction in advice.items():
+            number = getattr(self, name)
             is_number = isinstance(number, Real) and not isinstance(number, bool)
             if number is not None and not (is_number and 0 < float(number) < math.inf):
-                raise BadSetting(f"worklog.time: {what} = {number!r}: {wanted}")
-        for what, known in (
-            ("cross_check", (WALL_CLOCK, "none")),
-            ("datapath", (*DATAPATHS, None)),
-        ):
-            if getattr(self, what) not in known:
-                names = ", ".join(filter(None, known))
+                raise BadSetting(f"worklog.time: {name} = {number!r}: {correction}")
+        choices: dict[str, tuple[str | None, ...]] = {
+            "cross_check": (WALL_CLOCK, "none"),
+            "datapath": (*DATAPATHS, None),
+        }
+        for name, values in choices.items():
+            value = getattr(self, name)
+            if value not in values:
+                names = ", ".join(filter(None, values))
+                raise BadSetting(f"worklog.time: {name} = {value!r}: take one of {names}")
+
+    def _require_callables(self) -> None:
+        """Raise BadSetting if fn or a baseline can't be called, or runs nothing when called."""
+        calls = [("fn", self.fn), *(("against", baseline) for baseline in self.baselines)]
+        for name, call in calls:
+            if not callable(call):
                 raise BadSetting(
-                    f"worklog.time: {what} = {getattr(self, what)!r}: take one of {names}"
+                    f"worklog.time: {name} is {type(call).__name__}, which cannot be called"
                 )
+            for runs_nothing in RUN_NOTHING:
+                if runs_nothing(call) or runs_nothing(type(call).__call__):
+                    raise BadSetting(
+                        f"worklog.time: {name} is a coroutine or generator: calling it runs nothing"
+                    )
 
     def require_timeable(self, harness: Harness) -> None:
-        """Raise BadSetting where it can't be timed under this harness."""
+        """Raise BadSetting if the call can't be timed under this harness."""
         if not isinstance(harness, Harness):
             raise BadSetting(
                 f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
@@ -132,72 +127,82 @@ class Call:
 
     @property
     def names(self) -> list[str]:
-        """Of fn and the baselines, numbered where one repeats."""
+        """The names of fn and the baselines, with a number if a name repeats."""
         names = [
             str(getattr(call, "__name__", type(call).__name__))
             for call in (self.fn, *self.baselines)
         ]
         names[0] = self.name or names[0]
-        before = [names[:place].count(name) for place, name in enumerate(names)]
-        return [
-            f"{name} ({count + 1})" if count else name
-            for name, count in zip(names, before, strict=True)
-        ]
+        numbered = []
+        for index, name in enumerate(names):
+            repetitions = names[:index].count(name)
+            numbered.append(f"{name} ({repetitions + 1})" if repetitions else name)
+        return numbered
 
     @property
     def baselines(self) -> list[Callable[..., Any]]:
-        """What fn takes turns with."""
+        """The callables that alternate with fn."""
         if self.against is None:
             return []
         return [*self.against] if isinstance(self.against, list | tuple) else [self.against]  # type: ignore[list-item]
 
     def alone(self, *_: Any, **__: Any) -> None:
-        """Call it on its own arguments, whatever it is given."""
+        """Call fn on the arguments of this record, and ignore others."""
         self.fn(*self.args, **(self.kwargs or {}))
 
 
 def time(
     fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any
 ) -> Measurement:
-    """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments. With a list of
-    callables, all take turns in one loop: the result's `against` has the ratio to each, by name.
+    """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against`.
 
-    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
-    that waits pass sync=True. With timer=True, fn and against get a stopwatch before their arguments, and only what
-    they enqueue between stopwatch.start() and stopwatch.stop() is timed. The result states what either costs. With
-    l2="rotate", GPU arrays among the arguments, also in lists, tuples, dicts and dataclasses, are copied until a round
-    exceeds L2.
-    flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
-    whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, or "none"; the
-    result states disagreements of more than cross_check_limit, a share of the time (default: 2 %, and at least 2 µs).
-    datapath: of which peak the TFLOP/s are a share (worklog.peaks). The interval is of a call of one kernel: what the
-    gaps between several add in another process isn't in it.
-    Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
-    was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
+    Baselines get the same arguments. With a list of baselines, all alternate in one loop, and the
+    result's `against` has the ratio to each baseline, by name.
+
+    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for
+    the work. Pass sync=True for a call that waits. With timer=True, fn and against get a stopwatch before
+    their arguments, and only the work between stopwatch.start() and stopwatch.stop() is timed. The result
+    states the cost of either option. With l2="rotate", GPU arrays among the arguments, also in lists,
+    tuples, dicts and dataclasses, are copied until a round exceeds L2.
+
+    The interval is for a call of one kernel. The gaps between the kernels of a call may add time in
+    another process, which the interval doesn't include.
+
+    flops, elements, reads, writes: the work of one call, for its rates; reads and writes are in bytes
+    grad_to_none: tensors whose gradient is dropped before each call
+    cross_check: "wall clock", which also times each callable, or "none"
+    cross_check_limit: the result states larger disagreements, a share of the time (default: 2 %, and at
+        least 2 µs)
+    datapath: the TFLOP/s are a share of this datapath's peak (worklog.peaks)
+
+    Raises NoGpu without a GPU, BadSetting for what can't be timed this way, and LaunchFailed if the GPU
+    fails, nothing was enqueued, or work is left on a stream that isn't joined. Exceptions of `fn` pass
+    through.
 
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
-    harness, call = Harness() if harness is None else harness, Call(fn, args, **how)
+    harness = Harness() if harness is None else harness
+    call = Call(fn, args, **how)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()
     with Clocks() as clocks:
-        held, notes = clocks.hold(harness.clocks)
-        return time_on(own_session(), call, harness.but(clocks=held), notes)
+        setting, notes = clocks.hold(harness.clocks)
+        return time_on(own_session(), call, harness.but(clocks=setting), notes)
 
 
-# What a notebook shows of its parameters: those of a Call.
-_OF_CALL = [
-    option
-    for option in inspect.signature(Call).parameters.values()
-    if option.name not in ("fn", "args")
+# A notebook shows the fields of a Call as the parameters of time().
+_CALL_PARAMETERS = [
+    parameter
+    for parameter in inspect.signature(Call).parameters.values()
+    if parameter.name not in ("fn", "args")
 ]
 _PARAMETERS = [*inspect.signature(time).parameters.values()]
-_PARAMETERS[3:] = [option.replace(kind=option.KEYWORD_ONLY) for option in _OF_CALL]
+_PARAMETERS[3:] = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in _CALL_PARAMETERS]
 time.__signature__ = inspect.signature(time).replace(parameters=_PARAMETERS)  # type: ignore[attr-defined]
 
 
 def own_session() -> Session:
-    """The session of the current GPU, which is calibrated once per process."""
+    """Return the session of the current GPU, which is calibrated once per process."""
     return _session_on(bus_id())
 
 
@@ -207,7 +212,12 @@ _session_on = cache(lambda current: Session())
 def time_on(
     session: Session, call: Call, harness: Harness, notes: Sequence[str] = ()
 ) -> Measurement:
-    """worklog.time on a session whose caller holds the clocks as harness.clocks says. notes: for the result."""
+    """Time a call on a session.
+
+    The caller has locked the clocks as harness.clocks states.
+
+    notes: for the result
+    """
     name, *against = call.names
     job = Job(name, None, against=tuple(against))
     ready = ready_call(session, job, call, harness, [*notes, UNCHECKED])
@@ -229,86 +239,154 @@ def ready_call(
     verdict: Verdict | None = None,
     judge: Callable[[float], list[Stage]] = lambda us: [],
 ) -> Ready:
-    """A call and its baselines, ready on a session whose caller holds the clocks. stated: the result's degradations so
-    far. verdict: of the gate before. judge: gets the call's microseconds as read, and gives the stages on what was
-    timed. Raises as worklog.time.
+    """Return a call and its baselines, ready to be timed on a session.
+
+    The caller has locked the clocks as harness.clocks states.
+
+    stated: the result's degradations so far
+    verdict: of the gate before
+    judge: returns the stages on the timed output, for the measured microseconds of the call
+
+    Raises what worklog.time raises.
     """
     call.require_timeable(harness)
-    given = (call.args, dict(call.kwargs or {}))
-    timeline = session.timeline
-    calibration = session.calibration
-    said = [*stated]
-    used = harness.but(queue=False) if call.sync else harness
-    overhead_us = session.overhead_us(used)
+    sync_harness = harness.but(queue=False) if call.sync else harness
+    overhead_us = session.overhead_us(sync_harness)
     if call.datapath:
-        session.peaks.of(call.datapath)  # raises where it isn't known
-    said += [
-        f"{setting}: {value}"
-        for setting, value in harness.biased().items()
-        if setting not in IRRELEVANT
-    ]
-    if call.timer:
-        said.append(PARTLY)
-    if call.sync:
-        said.append(WAITS.format(batches.bubble_us(timeline, harness)))
-    said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
-    # The function and the baselines share out a round of the sets of inputs, if they alternate.
-    sets: list[ArgumentSet] = [(given, {})]
-    if harness.l2 == "rotate":
-        sets = rotation(given, timeline.l2_bytes)
-    functions = [call.fn, *call.baselines]
-    ahead = 0 if harness.timer == "graph" else len(sets)
-    launches = list[Timed]()
+        session.peaks.of(call.datapath)  # raises if the datapath is unknown
+    degradations = [*stated, *_degradations(session, call, harness)]
+    launches = _launches(session, job, call, harness)
     witnesses = dict[str, float | str]()
-    for number, (fn, name) in enumerate(zip(functions, (job.kernel, *job.baselines), strict=False)):
-        first = number * ahead // len(functions)
-        launch = _launch(session, call, fn, sets[first:] + sets[:first])
-        launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
 
     def after(reading: Reading) -> list[Stage]:
-        """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work isn't joined."""
-        us = reading.us(used.statistic)
-        for number, fn in enumerate(functions):
+        """Check that the calls were joined, and cross-check with the wall clock.
+
+        Raises LaunchFailed if nothing was enqueued, or work isn't joined.
+        """
+        us = reading.us(sync_harness.statistic)
+        for number, fn in enumerate((call.fn, *call.baselines)):
             name = reading.samples.sides[number].name
-            read_us = reading.us(used.statistic, number)
-            of = f"the baseline {name}" if number else name
-            if read_us <= overhead_us:
-                few = f"no more than the overhead ({overhead_us:.2f} µs): {ON_THE_STREAM}"
-                raise LaunchFailed(f"{of}: {read_us:.2f} µs were read, {few}")
-            launch = _launch(session, call, fn, [(given, {})]).launch  # doesn't rotate
-
-            def alone(launch: Callable[..., Any] = launch) -> None:
-                launch(*([Stopwatch()] if call.timer else []))
-
-            if not (left := session.idle_after(alone, used.queues, read_us)).passed:
-                raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
-            if call.cross_check != "none" and (call.timer or not used.queue):
-                witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
-            elif call.cross_check != "none":
-                constants = calibration.offset_us, calibration.launch_us
-                wall_us, disagreements = batches.cross_check(
-                    timeline, alone, *constants, call.cross_check_limit
-                )
-                said.extend(f"{of}: {words}" if number else words for words in disagreements)
+            subject = f"the baseline {name}" if number else name
+            read_us = reading.us(sync_harness.statistic, number)
+            _require_enqueued(subject, read_us, overhead_us)
+            lone_launch = _lone_launch(session, call, fn)
+            _require_joined(session, subject, lone_launch, sync_harness, read_us)
+            wall_us, disagreements = _wall_clock(session, call, lone_launch, sync_harness)
+            if number:
+                disagreements = [f"{subject}: {text}" for text in disagreements]
+            degradations.extend(disagreements)
+            if wall_us is not None:
                 witnesses.setdefault(WALL_CLOCK, wall_us)
-        beyond_us = us - (calibration.offset_us if harness.timer == "events" else 0.0)
-        if beyond_us < TOLERANCE_US:
-            said.append(NEARLY_NOTHING.format(beyond_us))
+        offset_us = session.calibration.offset_us if harness.timer == "events" else 0.0
+        if us - offset_us < TOLERANCE_US:
+            degradations.append(NEARLY_NOTHING.format(us - offset_us))
         return judge(us)
 
+    return Ready(
+        sync_harness,
+        _work(call),
+        degradations,
+        verdict,
+        launches,
+        after,
+        around=_waiting(session, launches, sync_harness) if call.sync else nullcontext(),
+        how={"offset_us": overhead_us},
+        datapath=call.datapath or "",
+        witnesses=witnesses,
+    )
+
+
+def _degradations(session: Session, call: Call, harness: Harness) -> list[str]:
+    """Return what biases the result, known before the loop."""
+    biased = harness.biased().items()
+    texts = [f"{setting}: {value}" for setting, value in biased if setting not in IRRELEVANT]
+    if call.timer:
+        texts.append(PARTLY)
+    if call.sync:
+        texts.append(WAITS.format(batches.bubble_us(session.timeline, harness)))
+    texts.append(ONE_PLACEMENT.format("since the buffers belong to the call"))
+    return [*texts, *session.calibration.remarks]
+
+
+def _launches(session: Session, job: Job, call: Call, harness: Harness) -> list[Timed]:
+    """Return the launches of the function and of its baselines.
+
+    If they alternate, they share out a round of the sets of inputs.
+    """
+    arguments: Arguments = (call.args, dict(call.kwargs or {}))
+    sets: list[ArgumentSet] = [(arguments, {})]
+    if harness.l2 == "rotate":
+        sets = rotation(arguments, session.timeline.l2_bytes)
+    functions = [call.fn, *call.baselines]
+    shared_sets = 0 if harness.timer == "graph" else len(sets)
+    launches = list[Timed]()
+    names = (job.kernel, *job.baselines)
+    for number, (fn, name) in enumerate(zip(functions, names, strict=False)):
+        first = number * shared_sets // len(functions)
+        launch = _launch(session, call, fn, sets[first:] + sets[:first])
+        launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
+    return launches
+
+
+def _work(call: Call) -> Work:
+    """Return the work of a call."""
     amounts = (call.flops, call.elements, call.reads, call.writes)
-    work = Work(*(None if amount is None else round(amount) for amount in amounts))
-    around = _waiting(session, launches, used) if call.sync else nullcontext()
-    datapath = call.datapath or ""
-    how = {"offset_us": overhead_us}
-    return Ready(used, work, said, verdict, launches, after, around, how, datapath, witnesses)
+    return Work(*(None if amount is None else round(amount) for amount in amounts))
+
+
+def _lone_launch(session: Session, call: Call, fn: Callable[..., Any]) -> Callable[[], None]:
+    """Return a launch of a function outside the loop, which doesn't rotate."""
+    arguments: Arguments = (call.args, dict(call.kwargs or {}))
+    launch: Callable[..., Any] = _launch(session, call, fn, [(arguments, {})]).launch
+
+    def lone_launch() -> None:
+        launch(*([Stopwatch()] if call.timer else []))
+
+    return lone_launch
+
+
+def _require_enqueued(subject: str, read_us: float, overhead_us: float) -> None:
+    """Raise LaunchFailed if the time doesn't exceed the event overhead."""
+    if read_us <= overhead_us:
+        reason = f"no more than the overhead ({overhead_us:.2f} µs): {ON_THE_STREAM}"
+        raise LaunchFailed(f"{subject}: {read_us:.2f} µs were read, {reason}")
+
+
+def _require_joined(
+    session: Session, subject: str, launch: Callable[[], None], harness: Harness, read_us: float
+) -> None:
+    """Raise LaunchFailed if a launch leaves work on a stream that isn't joined."""
+    stage = session.idle_after(launch, harness.queues, read_us)
+    if not stage.passed:
+        raise LaunchFailed(f"{subject}: {stage.detail}: let the current stream wait for it")
+
+
+def _wall_clock(
+    session: Session, call: Call, launch: Callable[[], None], harness: Harness
+) -> tuple[float | str | None, list[str]]:
+    """Return a launch's time by the wall clock, or why there is none, and the disagreements.
+
+    The time is None if the call isn't cross-checked.
+    """
+    if call.cross_check == "none":
+        return None, []
+    if call.timer:
+        return PART_ONLY, []
+    if not harness.queue:
+        return WHOLE, []
+    offset_us = session.calibration.offset_us
+    launch_us = session.calibration.launch_us
+    limit = call.cross_check_limit
+    return batches.cross_check(session.timeline, launch, offset_us, launch_us, limit)
 
 
 @contextmanager
 def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> Iterator[None]:
-    """Open while calls that wait for the GPU are timed: they aren't queued, so the host time to enter the harness's
-    stream in each launch would be part of their time. Each runs once before: it may import PyTorch, which has a current
-    stream of its own.
+    """Enter the harness's stream while calls that wait for the GPU are timed.
+
+    These calls aren't queued, so the host time to enter the stream in each launch would be part of
+    their time. Each call runs once before, since it may import PyTorch, which has another current
+    stream.
     """
     with session.device.loan("cupy").current():
         batches.take_batch(session.timeline, launches, 1, harness)
@@ -319,14 +397,17 @@ def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> I
 def _launch(
     session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]
 ) -> Timed:
-    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
+    """Return the launches of a function on the harness's stream.
+
+    They rotate over the sets of arguments, or get a stopwatch.
+    """
     current = nullcontext if call.sync else session.device.loan("cupy").current
 
-    def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
+    def enqueue(arguments: Arguments, dropped: Sequence[Any], *stopwatch: Any) -> None:
         for tensor in dropped:
             tensor.grad = None
         with current():
-            fn(*before, *arguments[0], **arguments[1])
+            fn(*stopwatch, *arguments[0], **arguments[1])
 
     launches = []
     for arguments, copies in sets:
@@ -341,71 +422,92 @@ def _launch(
 
 
 def on_gpu(value: Any) -> bool:
-    """A CuPy array or a PyTorch tensor on a GPU."""
+    """Return whether a value is a CuPy array or a PyTorch tensor on a GPU."""
     return hasattr(value, "__cuda_array_interface__") or bool(getattr(value, "is_cuda", False))
 
 
 def arrays(value: Any) -> list[Any]:
-    """The GPU arrays in a value, also inside lists, tuples, dicts and dataclasses, each once."""
+    """Return the GPU arrays in a value, each once.
+
+    Arrays are also found inside lists, tuples, dicts and dataclasses.
+    """
     by_id: dict[int, Any] = {}
     _replaced(value, lambda array: by_id.setdefault(id(array), array))
     return list(by_id.values())
 
 
-def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
-    """The arguments and copies of them, as many as evict each other from L2; what isn't an array is shared. Raises
-    BadSetting if there is no array: those in a closure or in an object's attributes can't be found.
+def rotation(arguments: Arguments, l2_bytes: int) -> list[ArgumentSet]:
+    """Return the arguments and copies of them, as many as evict each other from L2.
+
+    Values that aren't arrays are shared. Arrays in a closure or in an object's attributes aren't found.
+
+    Raises BadSetting if there is no array.
     """
-    if not (size := sum(int(array.nbytes) for array in arrays(given))):
+    size_bytes = sum(int(array.nbytes) for array in arrays(arguments))
+    if not size_bytes:
         raise BadSetting(
             "l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments"
         )
-    sets: list[ArgumentSet] = [(given, {})]
-    for _ in range(batches.input_sets(size, l2_bytes) - 1):
-        copies = {id(array): _copy(array) for array in arrays(given)}
-        sets.append((_replaced(given, lambda array, copies=copies: copies[id(array)]), copies))  # type: ignore[misc]
+    sets: list[ArgumentSet] = [(arguments, {})]
+    for _ in range(batches.input_sets(size_bytes, l2_bytes) - 1):
+        copies = {id(array): _copy(array) for array in arrays(arguments)}
+        replaced = _replaced(arguments, lambda array, copies=copies: copies[id(array)])  # type: ignore[misc]
+        sets.append((replaced, copies))
     return sets
 
 
-def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:
-    """The value with `new` of each GPU array in it; containers without one stay the same objects."""
+def _replaced(value: Any, new: Callable[[Any], Any], containers: tuple[int, ...] = ()) -> Any:
+    """Return the value with each of its GPU arrays replaced.
+
+    Containers without a GPU array stay the same objects.
+
+    new: returns the replacement of an array
+    containers: ids of the containers that hold the value
+    """
     if on_gpu(value):
         return new(value)
-    if id(value) in inside:
+    if id(value) in containers:
         raise BadSetting(
             f"l2 = rotate: a {type(value).__name__} among the arguments contains itself"
         )
-    if isinstance(value, dict):
-        parts = dict(value)
-    elif isinstance(value, (list, tuple)):
-        parts = dict(enumerate(value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            field.name: getattr(value, field.name)
-            for field in fields(value)
-            if hasattr(value, field.name)
-        }
-    else:
+    parts = _parts(value)
+    if parts is None:
         return value
-    others = {key: _replaced(part, new, (*inside, id(value))) for key, part in parts.items()}
-    changed = {key: other for key, other in others.items() if other is not parts[key]}
-    if changed and isinstance(value, tuple):
-        return (
-            value._make(others.values())
-            if hasattr(value, "_make")
-            else type(value)(others.values())
-        )
-    same = copy(value) if changed else value
-    for key, other in changed.items():
-        if isinstance(same, (dict, list)):
-            same[key] = other
+    containers = (*containers, id(value))
+    replaced = {key: _replaced(part, new, containers) for key, part in parts.items()}
+    changed = {key: part for key, part in replaced.items() if part is not parts[key]}
+    if not changed:
+        return value
+    if isinstance(value, tuple):
+        if hasattr(value, "_make"):
+            return value._make(replaced.values())
+        return type(value)(replaced.values())
+    container = copy(value)
+    for key, part in changed.items():
+        if isinstance(container, (dict, list)):
+            container[key] = part
         else:
-            object.__setattr__(same, key, other)  # frozen ones too
-    return same
+            object.__setattr__(container, key, part)  # frozen ones too
+    return container
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """Return the parts of a container by key, index or field; None if the value isn't a container."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value) if hasattr(value, field.name)]
+        return {name: getattr(value, name) for name in names}
+    return None
 
 
 def _copy(array: Any) -> Any:
-    """With the same strides, since another order of the elements may run another kernel."""
+    """Return a copy with the same strides.
+
+    Another order of the elements may run another kernel.
+    """
     if hasattr(array, "detach"):
         return array.detach().clone().requires_grad_(array.requires_grad)
     if not hasattr(array, "copy"):

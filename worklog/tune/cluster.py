@@ -1,8 +1,10 @@
-"""Who does the work of a sweep: a worker that measures on each card, and others that compile and check. On one card
-they are threads of this process; on several, of one host or of many, they are workers of a Dask cluster.
+"""The workers of a sweep: a worker that measures on each card, and workers that compile and check.
 
-A worker that dies loses its current point only: Dask gives that to another one. A kernel that ends the process in which
-it is measured fails, and its worker goes on.
+On a single card they are threads of this process. On several cards, of one host or of many, they are
+workers of a Dask cluster.
+
+A worker that dies loses only its current point, which Dask assigns to another worker. A kernel that
+ends its process fails, and its worker continues.
 """
 
 from __future__ import annotations
@@ -33,31 +35,29 @@ ATTEMPTS = 2  # to measure a point, before it fails because its workers die
 
 
 class Measured(NamedTuple):
-    """What a worker found. card: its name. head: the lines of a run's head on this card, if it was asked for that
-    alone. about: the kernel.
-    """
+    """The result of a worker."""
 
-    card: str
-    head: Sequence[str]
+    card: str  # its name
+    head: Sequence[str]  # the lines of a run's head on this card, if there was no job
     m: Measurement | None = None
-    about: Mapping[str, Any] = {}
+    about: Mapping[str, Any] = {}  # the kernel's description
 
     @property
     def measurement(self) -> Measurement:
-        """Of the job."""
+        """The job's measurement."""
         assert self.m is not None
         return self.m
 
 
 def card_name() -> str:
-    """The host, and the number of the card that is visible here."""
+    """Return the host, and the number of the card that is visible here."""
     return f"{platform.node()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
 
 
 class Child(NamedTuple):
-    """A process that measures one job after another on the card that is visible here. sweep: for which it does."""
+    """A process that measures job after job on the card that is visible here."""
 
-    sweep: str
+    sweep: str  # the name of the sweep that the process works for
     stop: threading.Event
     answers: Generator[Any, Any]
 
@@ -72,9 +72,13 @@ def on_card(
     job: Job | None,
     kernels: Mapping[str, Kernel],
 ) -> Measured:
-    """What a worker does: measure a job in its child; without a job, start that and give its head. kernels: the user
-    kernels that the job names. A kernel that ends the child fails. Raises Interrupted once another thread has called
-    end_child(), and as worklog.measure.
+    """Measure a job in the worker's child.
+
+    Without a job, start the child and return its head. A kernel that ends the child fails.
+
+    kernels: the user kernels that the job names
+
+    Raises what worklog.measure raises, and Interrupted once another thread has called end_child().
     """
     global _child
     began = time.time()
@@ -111,21 +115,26 @@ def on_card(
 
 
 def end_child() -> None:
-    """End this process's child, which frees the card; also from another thread than the one that measures."""
+    """End this process's child, which frees the card.
+
+    Another thread than the measuring thread may call this.
+    """
     global _child
     if _child is not None:
         _child.stop.set()
-        with suppress(ValueError):  # that thread is in it, and closes it
+        with suppress(ValueError):  # the measuring thread runs the generator, and closes it
             _child.answers.close()
     _child = None
 
 
 class Workers:
-    """Threads of this process, which measures on one card. cpu, gpu: run what compiles and checks, and what measures.
-    each_card: those that measure, one by one. lost: raised by what several workers died of. Use it in `with`.
+    """Threads of this process, which measures on one card. Use it in `with`.
+
+    cpu: compiles and checks
+    gpu: measures
     """
 
-    lost: tuple[type[Exception], ...] = ()
+    lost: tuple[type[Exception], ...] = ()  # raised by a job that several workers died of
 
     def __init__(self) -> None:
         self.cpu: Executor = ThreadPoolExecutor(THREADS)
@@ -133,7 +142,7 @@ class Workers:
 
     @property
     def each_card(self) -> list[Executor]:
-        """One executor per card."""
+        """The executors that measure, an executor per card."""
         return [self.gpu]
 
     def __enter__(self) -> Self:
@@ -146,10 +155,13 @@ class Workers:
 
 
 class Cluster(Workers):
-    """Workers of a Dask cluster. scheduler: the address of one that runs; "" for a new one on this machine, with a
-    worker for each of these cards (as CUDA_VISIBLE_DEVICES names them) and some for the cores.
+    """Workers of a Dask cluster.
 
-    Raises BadSetting where `distributed` is missing, the scheduler doesn't answer, or it has no worker that is needed.
+    scheduler: the address of a running scheduler; "" starts a new scheduler on this machine, with a worker
+        for each card and some workers for the cores
+    cards: as CUDA_VISIBLE_DEVICES names them
+
+    Raises BadSetting if `distributed` is missing, the scheduler doesn't answer, or a necessary worker is missing.
     """
 
     def __init__(self, scheduler: str = "", cards: Sequence[str] = ()) -> None:
@@ -161,7 +173,7 @@ class Cluster(Workers):
             raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
         self.lost = (KilledWorker,)
         self.stack = ExitStack()
-        self.own = not scheduler
+        self.is_local = not scheduler
         # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
         dask.config.set(
             {
@@ -169,19 +181,23 @@ class Cluster(Workers):
                 "distributed.diagnostics.nvml": False,
             }
         )
-        if self.own:
-            # A process that starts reads it; an IPython in another program has none.
+        if self.is_local:
+            # A process that starts reads __spec__; an IPython in another program has none.
             vars(sys.modules["__main__"]).setdefault("__spec__", None)
             common = {"memory_limit": 0, "silence_logs": 50}
-            of_card = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
+            environments = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
             options = [
-                {"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card
+                {"nthreads": 1, "resources": {"gpu": 1}, "env": environment, **common}
+                for environment in environments
             ]
             cores = -(-THREADS // PROCESSES)
             options += [
                 {"nthreads": cores, "resources": {"cpu": cores}, **common} for _ in range(PROCESSES)
             ]
-            workers = {number: {"cls": Nanny, "options": own} for number, own in enumerate(options)}
+            workers = {
+                number: {"cls": Nanny, "options": worker_options}
+                for number, worker_options in enumerate(options)
+            }
             quiet = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0"}}
             scheduler = self.stack.enter_context(SpecCluster(workers, quiet, silence_logs=50))  # type: ignore[no-untyped-call]
         try:
@@ -190,7 +206,7 @@ class Cluster(Workers):
             raise BadSetting(
                 f"no scheduler answers at {scheduler}: start one with `dask scheduler`"
             ) from error
-        if self.own:
+        if self.is_local:
             self.client.wait_for_workers(len(options))
         self.require_workers()
         self.count = len(self.client.scheduler_info(n_workers=-1)["workers"])
@@ -198,40 +214,51 @@ class Cluster(Workers):
         self.gpu = self.client.get_executor(pure=False, resources={"gpu": 1})
 
     def with_resource(self, name: str) -> list[str]:
-        """Addresses of the workers that have it."""
-        known = self.client.scheduler_info(n_workers=-1)["workers"]
-        return [address for address, about in known.items() if about["resources"].get(name)]
+        """Return the addresses of the workers that have a resource."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return [address for address, worker in workers.items() if worker["resources"].get(name)]
 
     def require_workers(self) -> None:
-        """Raise BadSetting where none compiles, or one has another version of this package."""
+        """Raise BadSetting if no worker compiles, or worklog's versions differ."""
         if not self.with_resource("cpu"):
             address = self.client.scheduler_info()["address"]
             self.stack.close()
             raise BadSetting(
                 f"no worker of the cluster compiles: dask worker {address} --resources cpu=8"
             )
-        others = {address: of for address, of in self.client.run(tool).items() if of != tool()}
-        if others:
+        versions = self.client.run(tool)
+        different = {address: version for address, version in versions.items() if version != tool()}
+        if different:
             self.stack.close()
-            address, of = others.popitem()
-            has = f"{of['version']} {of.get('commit', '')}".strip()
-            raise BadSetting(f"the worker at {address} has worklog {has}: install the same there")
+            address, version = different.popitem()
+            release = f"{version['version']} {version.get('commit', '')}".strip()
+            raise BadSetting(
+                f"the worker at {address} has worklog {release}: install the same there"
+            )
 
     @property
     def each_card(self) -> list[Executor]:
-        """One executor per card; where its worker dies, another one's. Raises BadSetting for none."""
-        with suppress(TimeoutError):  # one that died begins again, for a while
+        """The executors that measure, an executor per card.
+
+        If a card's worker has died, its executor uses another worker. Raises BadSetting if no worker measures.
+        """
+        with suppress(TimeoutError):  # a worker that died restarts, for a while
             self.client.wait_for_workers(self.count, timeout=RESTART_S)
-        if not (cards := self.with_resource("gpu")):
+        addresses = self.with_resource("gpu")
+        if not addresses:
             address = self.client.scheduler_info()["address"]
             command = f"CUDA_VISIBLE_DEVICES=0 dask worker {address} --nthreads 1 --resources gpu=1"
             raise BadSetting(
                 f"no worker of the cluster measures: start one for each card: {command}"
             )
-        how: dict[str, Any] = {"pure": False, "resources": {"gpu": 1}, "allow_other_workers": True}
-        return [self.client.get_executor(workers=[address], **how) for address in cards]
+        options: dict[str, Any] = {
+            "pure": False,
+            "resources": {"gpu": 1},
+            "allow_other_workers": True,
+        }
+        return [self.client.get_executor(workers=[address], **options) for address in addresses]
 
     def __exit__(self, *_: object) -> None:
-        if not self.own:
+        if not self.is_local:
             self.client.run(end_child, workers=self.with_resource("gpu"))
         self.stack.close()

@@ -1,6 +1,8 @@
-"""Tile parameters as axes: the variants of a rung that can be built, their resources, and their times beside cuBLAS
-from a GPU or a recording. The kernel's own static assertions decide which tiles are valid, and conditions which of them
-are worth a launch: on the tile, and on what is known without one.
+"""Tile parameters as axes: the variants of a rung that can be built, and their resources and times.
+
+Times come from a GPU or a recording, and each alternated with cuBLAS. The kernel's static assertions
+decide which tiles are valid. Conditions decide which of the valid tiles are worth a launch: on the
+tile, and on what is known without a launch.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import Kernel, block_traffic_bytes, compile_cuda, evaluate
+from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
 from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
 SIZE = Shape.of(4096)
 SIGNS = {"<=": le, ">=": ge, "==": eq, "!=": ne, "<": lt, ">": gt}
-# What a condition may name beside the tile, in the order in which it is known: of a block; of the compiled kernel, in
-# registers per thread and bytes, per SM, and in percent; and of the emulator's counts, which take about a second.
+# What a condition may name in addition to the tile's parameters, in the order in which it is known:
+# threads of a block; registers and spilled bytes per thread, shared bytes per block; blocks and warps
+# per SM; occupancy and wave fill in percent.
 RESOURCES = (
     "threads",
     "registers",
@@ -38,59 +41,61 @@ RESOURCES = (
     "occupancy",
     "wave_fill",
 )
-COUNTED = ("conflicts",)
+COUNTED = ("conflicts",)  # of the emulator's counts, which take about a second
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One tile that can be launched. values: from the axes. kernel: the rung with this tile, called "BM=64 TN=8".
-    Registers and spilled bytes are per thread, shared bytes per block; resident: blocks and warps per SM.
-    """
+    """A tile that can be launched."""
 
-    values: Mapping[str, Value]
-    kernel: Kernel
-    registers: int
-    spilled_bytes: int
-    shared_bytes: int
-    resident: Occupancy
+    values: Mapping[str, Value]  # of the axes
+    kernel: Kernel  # the rung with this tile, called "BM=64 TN=8"
+    registers: int  # per thread
+    spilled_bytes: int  # per thread
+    shared_bytes: int  # per block
+    resident: Occupancy  # blocks and warps per SM
 
     @property
     def name(self) -> str:
-        """As in runs."""
+        """The kernel's name in runs."""
         return self.kernel.name
 
 
 @dataclass(frozen=True)
 class Variants:
-    """All points of the axes. skipped: those that can't be launched, with their reasons. kept: the others, in the axes'
-    order. arch: compiled for.
-    """
+    """All points of the axes."""
 
     rung: Kernel
     space: Space
     shape: Shape
-    arch: str
-    kept: tuple[Variant, ...]
-    skipped: tuple[Point, ...]
+    arch: str  # that the variants are compiled for
+    kept: tuple[Variant, ...]  # can be launched, in the order of the axes
+    skipped: tuple[Point, ...]  # can't be launched, with the reasons
 
     def preview(self, is_live: bool = True) -> str:
-        """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU. is_live:
-        whether they are measured; else they are looked up in a recording.
+        """Return the number of variants, why some are skipped, and the others' time.
+
+        is_live: whether variants are measured on a GPU; else they are looked up in a recording
         """
         reasons = {str(point): point.skipped for point in self.skipped}
         space = replace(self.space, skip=lambda values: reasons.get(str(Point(values))))
         return space.preview(SECONDS_EACH if is_live else None, "measure" if is_live else "look up")
 
     def require_some(self) -> None:
-        """Raise BadSetting where no variant is left."""
+        """Raise BadSetting if no variant is left."""
         if not self.kept:
-            why = "; ".join(dict.fromkeys(str(point.skipped) for point in self.skipped))
+            reasons = "; ".join(dict.fromkeys(str(point.skipped) for point in self.skipped))
             raise BadSetting(
-                f"no tile is left to measure ({why}): choose other values, or fewer conditions"
+                f"no tile is left to measure ({reasons}): choose other values, or fewer conditions"
             )
 
-    def same(self, about: Mapping[str, Any]) -> tuple[str, str]:
-        """The name of the variant that a kernel in a run is, "" for none, and what its label says."""
+    def find(self, about: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the name of a kernel's variant, and a remark for its label.
+
+        The name is "" if the kernel isn't a variant.
+
+        about: the kernel's description in a run
+        """
         for variant in self.kept:
             if variant.kernel.program.measured_as(about):
                 return variant.name, ""
@@ -101,10 +106,12 @@ class Variants:
         return "", ""
 
     def frame(self) -> pandas.DataFrame:
-        """One row per variant: its axes, and its properties before a launch.
+        """Return a row per variant: its axes, and its properties before a launch.
 
-        blocks/SM and warps/SM: resident at once. FMA/float: multiply-adds per float read from shared memory.
-        blocks: of the grid. L2 GB: fetched by all of them together.
+        blocks/SM and warps/SM: resident at once
+        FMA/float: multiply-adds per float read from shared memory
+        blocks: of the grid
+        L2 GB: fetched by all blocks together
         """
         import pandas
 
@@ -112,9 +119,11 @@ class Variants:
         for variant in self.kept:
             tile = variant.kernel.template
             row: dict[str, Any] = {**variant.values, "threads": variant.kernel.thread_count}
-            row |= {"registers": variant.registers, "spilled B": variant.spilled_bytes}
-            row |= {"shared B": variant.shared_bytes}
-            row |= {"blocks/SM": variant.resident.blocks, "warps/SM": variant.resident.warps}
+            row["registers"] = variant.registers
+            row["spilled B"] = variant.spilled_bytes
+            row["shared B"] = variant.shared_bytes
+            row["blocks/SM"] = variant.resident.blocks
+            row["warps/SM"] = variant.resident.warps
             if {"TM", "TN"} <= tile.keys():
                 row["FMA/float"] = round(tile["TM"] * tile["TN"] / (tile["TM"] + tile["TN"]), 2)
             row["blocks"] = math.prod(variant.kernel.blocks(self.shape))
@@ -135,54 +144,64 @@ def variants(
 ) -> Variants:
     """Compile every combination of tile parameters, about half a second each.
 
-    axes: named as the rung's tile parameters; the others keep their values. arch: default, the GPU's where results()
-    would measure on one, else sm_90. where: conditions that hold for those that are kept, such as "BM * BN <= 16384" or
-    "spilled == 0", of whole numbers: parameters, RESOURCES and COUNTED. checked: keep those that pass a quick check on
-    the emulator. cpu: does the work (default: threads). Raises BadSetting for an axis that isn't a parameter of this
-    rung, and for a condition; and NvrtcMissing.
+    axes: named as the rung's tile parameters; the other parameters keep their values
+    arch: default: the GPU's if results() would measure on a GPU, else sm_90
+    where: conditions that a kept variant meets, such as "BM * BN <= 16384" or "spilled == 0", of whole
+        numbers: parameters, RESOURCES and COUNTED
+    checked: whether a kept variant must also pass a quick check on the emulator
+    cpu: does the work (default: threads)
+
+    Raises NvrtcMissing, and BadSetting for a condition and for an axis that isn't a parameter of this rung.
     """
     space = space_of(record, axes, where)
-    here = gpu() if live_wanted() else recorded_run().gpu
-    arch = arch or here.arch
+    target = gpu() if live_wanted() else recorded_run().gpu
+    arch = arch or target.arch
     with ThreadPoolExecutor() as threads:
-        how = shape, arch, here.multiprocessors, where, checked
-        made = [
-            (point, (cpu or threads).submit(variant_of, record, point, *how))
+        executor = cpu or threads
+        options = (shape, arch, target.multiprocessors, where, checked)
+        futures = [
+            (point, executor.submit(variant_of, record, point, *options))
             for point in space.points()
         ]
-        results = [(point, future.result()) for point, future in made]
+        results = [(point, future.result()) for point, future in futures]
     kept = tuple(result for _, result in results if isinstance(result, Variant))
-    skipped = tuple(Point(point.values, why) for point, why in results if isinstance(why, str))
+    skipped = tuple(
+        Point(point.values, reason) for point, reason in results if isinstance(reason, str)
+    )
     return Variants(record, space, shape, arch, kept, skipped)
 
 
-def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) -> Space:
-    """All combinations. Raises BadSetting as variants()."""
+def space_of(record: Kernel, axes: Sequence[Axis], conditions: Sequence[str] = ()) -> Space:
+    """Return all combinations. Raises BadSetting as variants() does."""
     for axis in axes:
         if axis.name not in record.template:
-            near = meant(axis.name, record.template)
+            advice = meant(axis.name, record.template)
             names = ", ".join(record.template)
             raise BadSetting(
-                f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}"
+                f"{record.name} has no tile parameter {axis.name}{advice}: choose from {names}"
             )
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    known = dict.fromkeys((*record.template, *RESOURCES, *COUNTED), 1)
-    for condition in where:
+    variables = dict.fromkeys((*record.template, *RESOURCES, *COUNTED), 1)
+    for condition in conditions:
         sides = re.split("<=|>=|==|!=|<|>", condition)
         if len(sides) != 2 or not all(map(str.strip, sides)):
             raise BadSetting(
                 f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'"
             )
         for side in sides:
-            evaluate(side, known)
+            evaluate(side, variables)
         if not _names(condition):
-            raise BadSetting(f"--where {condition!r} names nothing: choose from {', '.join(known)}")
+            names = ", ".join(variables)
+            raise BadSetting(f"--where {condition!r} names nothing: choose from {names}")
     return Space(record.name, tuple(axes))
 
 
 def results(chosen: Variants) -> Run | None:
-    """The kept variants' times: measured where there is a GPU, else from a recorded sweep, or None."""
+    """Return the kept variants' times: measured if there is a GPU, else recorded.
+
+    None if no sweep has recorded any of the variants.
+    """
     try:
         if not live_wanted():
             return recorded(chosen)
@@ -193,9 +212,12 @@ def results(chosen: Variants) -> Run | None:
 
 
 def recorded(chosen: Variants) -> Run:
-    """The times of the kept variants from a recorded sweep of the same sources, or of earlier ones that compiled to as
-    many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
-    Raises BadRunFile where none of them was recorded, and BadSetting where no variant is left.
+    """Return the times of the kept variants from a recorded sweep of the same sources.
+
+    A variant whose source has changed since needs as many registers and as much shared memory as the
+    recorded tile, and its label states the change. A note names the variants that the sweep doesn't hold.
+
+    Raises BadRunFile if no variant was recorded, and BadSetting if no variant is left.
     """
     chosen.require_some()
     for path in recordings("sweeps").values():
@@ -204,19 +226,19 @@ def recorded(chosen: Variants) -> Run:
         kernels = dict[str, Any]()
         for m in run.select(shape=chosen.shape):
             about = run.kernels.get(m.kernel, {})
-            name, since = (CUBLAS, "") if m.kernel == CUBLAS else chosen.same(about)
-            if name:
-                times.append(replace(m, kernel=name, context=replace(run.context, remark=since)))
-                kernels |= {name: about} if about else {}
+            name, remark = (CUBLAS, "") if m.kernel == CUBLAS else chosen.find(about)
+            if not name:
+                continue
+            times.append(replace(m, kernel=name, context=replace(run.context, remark=remark)))
+            if about:
+                kernels[name] = about
         timed = {m.kernel for m in times}
         absent = [variant.name for variant in chosen.kept if variant.name not in timed]
         if len(absent) < len(chosen.kept):
-            missing = (
-                [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"]
-                if absent
-                else []
-            )
-            return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
+            notes = [*run.notes]
+            if absent:
+                notes.append(f"not in the recorded run: {', '.join(absent)} (measure on a GPU)")
+            return replace(run, measurements=times, kernels=kernels, notes=notes)
     raise BadRunFile(
         f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded: measure on a GPU"
     )
@@ -228,71 +250,116 @@ def variant_of(
     shape: Shape,
     arch: str,
     sms: int,
-    where: Sequence[str] = (),
-    checked: bool = False,
+    conditions: Sequence[str] = (),
+    is_checked: bool = False,
 ) -> Variant | str:
-    """The compiled variant, or the reason for skipping it. sms: of the GPU. where, checked: as for variants(). Raises
-    CompileFailed for any error but a tile's.
+    """Return the compiled variant, or the reason for skipping it.
+
+    sms: number of the GPU's SMs
+    conditions: as where of variants()
+    is_checked: as checked of variants()
+
+    Raises CompileFailed for any error that doesn't depend on the tile.
     """
     template = {**record.template, **{name: int(value) for name, value in point.values.items()}}
-    own = replace(record, name=str(point), template=template, number=None, idea="")
-    if reason := _unmet(where, template):
+    kernel = replace(record, name=str(point), template=template, number=None, idea="")
+    reason = _unmet(conditions, template) or _invalid_launch(kernel, shape)
+    if reason:
         return reason
-    threads = own.thread_count
+    compiled = _compiled(kernel, arch)
+    if isinstance(compiled, str):
+        return compiled
+    resident = occupancy(arch, kernel.thread_count, compiled.registers, compiled.shared_bytes)
+    if not resident.blocks:
+        return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
+    wave_blocks = sms * resident.blocks
+    blocks = math.prod(kernel.blocks(shape))
+    wave_count = -(-blocks // wave_blocks)
+    spilled_bytes = compiled.spill_store_bytes + compiled.spill_load_bytes
+    resources = {
+        "threads": kernel.thread_count,
+        "registers": compiled.registers,
+        "spilled": spilled_bytes,
+        "shared": compiled.shared_bytes,
+        "blocks": resident.blocks,
+        "warps": resident.warps,
+        "occupancy": int(100 * resident.share),
+        "wave_fill": 100 * blocks // (wave_count * wave_blocks),
+    }
+    reason = _unmet(conditions, resources, template)
+    if not reason and any(_names(condition) & {*COUNTED} for condition in conditions):
+        reason = _unmet(conditions, {"conflicts": _conflicts(kernel)}, template | resources)
+    if not reason and is_checked:
+        reason = _failed_check(kernel)
+    if reason:
+        return reason
+    return Variant(
+        point.values, kernel, compiled.registers, spilled_bytes, compiled.shared_bytes, resident
+    )
+
+
+def _invalid_launch(kernel: Kernel, shape: Shape) -> str:
+    """Return why a variant can't be launched at a shape, or ""."""
+    threads = kernel.thread_count
     if threads % WARP:
-        return f"no whole warps: {threads} threads for {template['BM'] * template['BN']} outputs"
+        outputs = kernel.template["BM"] * kernel.template["BN"]
+        return f"no whole warps: {threads} threads for {outputs} outputs"
     if threads > MAX_THREADS:
         return f"more than {MAX_THREADS} threads per block"
-    if shape not in own.domain:
+    if shape not in kernel.domain:
         return f"{shape} is not a multiple of the tile"
+    return ""
+
+
+def _compiled(kernel: Kernel, arch: str) -> Compiled | str:
+    """Return the compiled variant, or the reason why its tile doesn't compile.
+
+    Raises CompileFailed for any other error.
+    """
     try:
-        out = compile_cuda(own.program, arch)
+        return compile_cuda(kernel.program, arch)
     except CompileFailed as failed:
-        if asserted := re.search(r'static assertion failed with "([^"]+)"', str(failed)):
+        asserted = re.search(r'static assertion failed with "([^"]+)"', str(failed))
+        if asserted:
             return f"the kernel requires that {asserted[1]}"
         if "bytes of static shared memory are more than" in str(failed):
             return "more static shared memory than a block may have"
         raise
-    resident = occupancy(arch, threads, out.registers, out.shared_bytes)
-    if not resident.blocks:
-        return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
-    spilled = out.spill_store_bytes + out.spill_load_bytes
-    together = sms * resident.blocks
-    blocks = math.prod(own.blocks(shape))
-    wave_fill = 100 * blocks // (-(-blocks // together) * together)
-    numbers = (threads, out.registers, spilled, out.shared_bytes, resident.blocks, resident.warps)
-    known = dict(zip(RESOURCES, (*numbers, int(100 * resident.share), wave_fill), strict=True))
-    if reason := _unmet(where, known, template):
-        return reason
-    if any(_names(condition) & {*COUNTED} for condition in where):
-        from worklog.kernel.inspection import (
-            inspect,
-        )  # here: `worklog run --help` needs no emulator
 
-        counts = inspect(own).counts
-        shared = counts.shared_load + counts.shared_store
-        conflicts = 100 * shared.conflicts // max(shared.wavefronts, 1)
-        if reason := _unmet(where, {"conflicts": conflicts}, template | known):
-            return reason
-    if checked:
-        from worklog.runner.check import check
 
-        if not (verdict := check(own, on="emulated", quick=True).verdict).accepted:
-            return f"it fails the check on the emulator at {verdict.reason}"
-    return Variant(point.values, own, out.registers, spilled, out.shared_bytes, resident)
+def _conflicts(kernel: Kernel) -> int:
+    """Return the wavefronts of shared memory that bank conflicts cause, in percent."""
+    # Here: `worklog run --help` needs no emulator.
+    from worklog.kernel.inspection import inspect
+
+    counts = inspect(kernel).counts
+    shared = counts.shared_load + counts.shared_store
+    return 100 * shared.conflicts // max(shared.wavefronts, 1)
+
+
+def _failed_check(kernel: Kernel) -> str:
+    """Return how a variant fails a quick check on the emulator, or ""."""
+    from worklog.runner.check import check
+
+    verdict = check(kernel, on="emulated", quick=True).verdict
+    return "" if verdict.accepted else f"it fails the check on the emulator at {verdict.reason}"
 
 
 def _names(condition: str) -> set[str]:
     return {*re.findall(r"[A-Za-z_]\w*", condition)} - {"min", "max"}
 
 
-def _unmet(where: Sequence[str], new: Mapping[str, int], old: Mapping[str, int] = {}) -> str:
-    """That the first condition on what has just become known doesn't hold; "" if all do."""
-    for condition in where:
+def _unmet(conditions: Sequence[str], new: Mapping[str, int], old: Mapping[str, int] = {}) -> str:
+    """Return the first condition that isn't met, as a reason; "" if all are met.
+
+    new: the values that have just become known; conditions without any of them are skipped
+    old: the values that were known before
+    """
+    variables = {**old, **new}
+    for condition in conditions:
         names = _names(condition)
-        known = {**old, **new}
-        if names & {*new} and names <= {*known}:
+        if names & {*new} and names <= {*variables}:
             left, sign, right = re.split("(<=|>=|==|!=|<|>)", condition)
-            if not SIGNS[sign](evaluate(left, known), evaluate(right, known)):
+            if not SIGNS[sign](evaluate(left, variables), evaluate(right, variables)):
                 return f"not {condition}"
     return ""

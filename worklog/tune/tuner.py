@@ -1,8 +1,9 @@
-"""Search the tiles of a rung: in which order they are measured, on which cards, and the finalists against each other.
+"""Search the tiles of a rung: their order, the cards that measure them, and the finalists.
 
-Each tile is timed beside cuBLAS on one card, and its loop ends early once the interval of its share lies below the best
-share so far. Shares of different loops drift, so the tiles that the intervals can't separate from the best are timed
-again, against each other in one loop, on each card. A tile that this machine has measured before isn't measured again.
+Each tile is timed alternating with cuBLAS on one card. Its loop ends early once the interval of its
+share lies below the best share so far. Shares of different loops drift, so the tiles that the
+intervals can't separate from the best are timed again, against each other in one loop, on each card.
+A tile that this machine has measured before isn't measured again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from functools import partial
@@ -42,13 +43,16 @@ from worklog.tune.sweep import Variant, Variants, recorded
 STRATEGIES = ("exhaustive", "random", "optuna")
 FINALISTS = 8
 TICK_S = 0.5
-How = Callable[[Job | None, Mapping[str, Kernel]], Measured]
+How = Callable[[Job | None, Mapping[str, Kernel]], Measured]  # what a worker does for a job
 Key = tuple[Any, ...]
+Timed = tuple[Measurement, Mapping[str, Any]]  # a tile's time, and its description in a run
 
 
 class Order:
-    """Variants in the order of a strategy: as they are, drawn, or as Optuna's sampler suggests from the shares that it
-    was told. Raises BadSetting where it isn't installed.
+    """Variants in the order of a strategy.
+
+    "exhaustive" keeps the order, "random" shuffles it, and "optuna" lets Optuna's sampler choose by
+    the shares of the variants that are measured. Raises BadSetting if Optuna isn't installed.
     """
 
     def __init__(self, chosen: Variants, strategy: str, seed: int) -> None:
@@ -72,15 +76,19 @@ class Order:
             )
 
     def ask(self) -> Variant:
-        """The next one. Suggestions that can't be built or came before are told and skipped, as many as are left."""
+        """Return the next variant.
+
+        Suggestions that can't be built or came before are reported and skipped. There are at most
+        as many suggestions as variants are left.
+        """
         for _ in range(len(self.left) if self.study else 0):
             assert self.study is not None
             trial = self.study.ask()
-            at = {
-                axis.name: trial.suggest_int(axis.name, 0, len(axis.values) - 1)
-                for axis in self.axes
-            }
-            name = str(Point({axis.name: axis.values[at[axis.name]] for axis in self.axes}))
+            values = {}
+            for axis in self.axes:
+                index = trial.suggest_int(axis.name, 0, len(axis.values) - 1)
+                values[axis.name] = axis.values[index]
+            name = str(Point(values))
             if name in self.left:
                 self.trials[name] = trial
                 return self.left.pop(name)
@@ -88,7 +96,7 @@ class Order:
         return self.left.pop(next(iter(self.left)))
 
     def tell(self, name: str, share: float) -> None:
-        """The share of cuBLAS of a variant, 0 where it has none."""
+        """Report a variant's share of cuBLAS; 0 if it has no time."""
         if self.study is not None and name in self.trials:
             self.study.tell(self.trials.pop(name), share)
 
@@ -107,41 +115,33 @@ def search(
     how: How | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
-    """Measure the kept variants on the cards of the workers, and save the run after each.
+    """Measure the kept variants on the workers' cards, and save the run after each.
 
-    strategy: one of STRATEGIES. trials: how many are measured at most (default: all). fresh: also those that this
-    machine has measured before with the same source, shape, settings, compiler, driver and GPU. how: what a worker does
-    for a job (default: measure on its card; replayed() gives recorded times). command: as for carry_out(). Raises what
-    worklog.measure raises, and BadSetting where no variant is left.
+    strategy: one of STRATEGIES
+    trials: the largest number of variants to measure (default: all)
+    fresh: whether to measure again what this machine has measured before with the same source, shape,
+        settings, compiler, driver and GPU
+    how: what a worker does for a job (default: measure on its card; replayed() returns recorded times)
+    command: as for carry_out()
+
+    Raises what worklog.measure raises, and BadSetting if no variant is left.
     """
     chosen.require_some()
-    harness, order = harness or Harness(), Order(chosen, strategy, seed)
-    how, path = (
-        how or partial(on_card, secrets.token_hex(8), harness, command),
-        out or runs.new_path(),
-    )
+    harness = harness or Harness()
+    order = Order(chosen, strategy, seed)
+    if how is None:
+        how = partial(on_card, secrets.token_hex(8), harness, command)
+    path = out or runs.new_path()
     with runs.claimed(path):
-        heads = [
-            future.result() for future in [card.submit(how, None, {}) for card in workers.each_card]
-        ]
-        run = Run.begin(heads[0].head, path)
-        run.add_note(chosen.preview())
-        for card, head, *_ in heads:
-            of_card = Run.of_head(head)
-            run.add_card(card, of_card.gpu, of_card.calibration)
-            if of_card.gpu.arch != chosen.arch:
-                run.add_note(
-                    f"{card} runs {of_card.gpu.arch}: what --where compared was compiled for {chosen.arch}"
-                )
+        run = _begin(chosen, workers, how, path)
         try:
-            before = {} if fresh else measured_before(run)
-            most = min(trials or math.inf, len(chosen.kept))
-            _measure(chosen.shape, workers, how, run, order, int(most), before, progress)
+            earlier = {} if fresh else measured_before(run)
+            count = int(min(trials or math.inf, len(chosen.kept)))
+            _measure(chosen.shape, workers, how, run, order, count, earlier, progress)
             names = finalists(run.select()) if run.origin == "live" else []
             if len(names) > 1:
-                progress(
-                    len(run.measurements), int(most), f"{len(names)} finalists against each other"
-                )
+                title = f"{len(names)} finalists against each other"
+                progress(len(run.measurements), count, title)
                 job = Job(names[0], chosen.shape, against=tuple(names[1:]))
                 kernels = {
                     variant.name: variant.kernel for variant in chosen.kept if variant.name in names
@@ -149,57 +149,63 @@ def search(
                 for future in [card.submit(how, job, kernels) for card in workers.each_card]:
                     run.add(future.result().measurement, about=future.result().about)
         except KeyboardInterrupt as interrupt:
-            there = f"{len(run.measurements)} measurements are kept in {run.path}"
+            saved = f"{len(run.measurements)} measurements are kept in {run.path}"
             raise Interrupted(
-                f"interrupted: {there}; the same command goes on from them"
+                f"interrupted: {saved}; the same command goes on from them"
             ) from interrupt
     run.end()
     return run
 
 
-def _measure(
-    shape: Shape, workers: Workers, how: How, run: Run, order: Order, most: int,
-    before: Mapping[Key, tuple[Measurement, Mapping[str, Any]]], progress: Progress,
-) -> None:  # fmt: skip
-    """Add so many tiles to the run. before: their times from earlier runs."""
-    waiting = dict[Future[Measured], Variant]()
-    known = 0
-    cards = len(run.cards)
-    alike = len({card.gpu.name for card in run.cards.values()}) == 1
-    try:
-        while known < most or waiting:
-            while (
-                known < most and len(waiting) < cards
-            ):  # one that is queued at a worker would be lost with it, too
-                variant, known = order.ask(), known + 1
-                if kept := before.get(key(variant.kernel.describe(), shape)):
-                    run.add(replace(kept[0], kernel=variant.name), about=kept[1])
-                    order.tell(variant.name, kept[0].ratio or 0.0)
-                    continue
-                least = (
-                    max((m.ratio_low or 0.0 for m in run.measurements), default=0.0)
-                    if alike
-                    else 0.0
-                )
-                job = Job(variant.name, shape, (("least_share", least),))
-                waiting[workers.gpu.submit(how, job, {variant.name: variant.kernel})] = variant
-            progress(
-                len(run.measurements),
-                most,
-                f"measuring {', '.join(v.name for v in waiting.values())}"[:60],
+def _begin(chosen: Variants, workers: Workers, measure_on_card: How, path: Path) -> Run:
+    """Return a run that names each card of the workers."""
+    futures = [card.submit(measure_on_card, None, {}) for card in workers.each_card]
+    heads = [future.result() for future in futures]
+    run = Run.begin(heads[0].head, path)
+    run.add_note(chosen.preview())
+    for card, head, *_ in heads:
+        card_head = Run.of_head(head)
+        run.add_card(card, card_head.gpu, card_head.calibration)
+        if card_head.gpu.arch != chosen.arch:
+            run.add_note(
+                f"{card} runs {card_head.gpu.arch}: what --where compared was compiled for {chosen.arch}"
             )
-            done, _ = wait(waiting, TICK_S, FIRST_COMPLETED)
-            for future in done:
+    return run
+
+
+def _measure(
+    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: Order, count: int,
+    earlier: Mapping[Key, Timed], progress: Progress,
+) -> None:  # fmt: skip
+    """Add tiles to the run.
+
+    count: of tiles
+    earlier: times from earlier runs
+    """
+    waiting = dict[Future[Measured], Variant]()
+    asked_count = 0
+    try:
+        while asked_count < count or waiting:
+            # A tile that is queued at a worker would also be lost with the worker.
+            while asked_count < count and len(waiting) < len(run.cards):
+                variant = order.ask()
+                asked_count += 1
+                timed = earlier.get(key(variant.kernel.describe(), shape))
+                if timed:
+                    measurement, about = timed
+                    run.add(replace(measurement, kernel=variant.name), about=about)
+                    order.tell(variant.name, measurement.ratio or 0.0)
+                    continue
+                job = Job(variant.name, shape, (("least_share", _best_share(run)),))
+                waiting[
+                    workers.gpu.submit(measure_on_card, job, {variant.name: variant.kernel})
+                ] = variant
+            names = ", ".join(variant.name for variant in waiting.values())
+            progress(len(run.measurements), count, f"measuring {names}"[:60])
+            finished, _ = wait(waiting, TICK_S, FIRST_COMPLETED)
+            for future in finished:
                 variant = waiting.pop(future)
-                try:
-                    m = future.result().measurement
-                    about = future.result().about
-                except workers.lost:
-                    verdict = Verdict(
-                        (failed("process", f"each of {ATTEMPTS} workers that took it died"),), None
-                    )
-                    m = Job(variant.name, shape).failed(verdict)
-                    about = variant.kernel.describe()
+                m, about = _result(future, variant, workers, shape)
                 run.add(m, about=about)
                 order.tell(variant.name, m.ratio or 0.0)
     finally:
@@ -207,26 +213,48 @@ def _measure(
             future.cancel()
 
 
+def _best_share(run: Run) -> float:
+    """Return the lower end of the best share so far; 0 if the cards differ."""
+    if len({card.gpu.name for card in run.cards.values()}) != 1:
+        return 0.0
+    return max((m.ratio_low or 0.0 for m in run.measurements), default=0.0)
+
+
+def _result(future: Future[Measured], variant: Variant, workers: Workers, shape: Shape) -> Timed:
+    """Return a variant's measurement and description; failed if its workers died."""
+    try:
+        return future.result().measurement, future.result().about
+    except workers.lost:
+        stage = failed("process", f"each of {ATTEMPTS} workers that took it died")
+        measurement = Job(variant.name, shape).failed(Verdict((stage,), None))
+        return measurement, variant.kernel.describe()
+
+
 def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> Measured:
-    """In place of a measurement on a card, the recorded time of a variant. Raises BadRunFile for one without."""
+    """Return the recorded time of a variant in place of a measurement on a card.
+
+    Raises BadRunFile if the variant was not recorded.
+    """
     began = time.time()
     head = Run.load(next(iter(runs.recordings("sweeps").values())), "recorded")
     if job is None:
         return Measured(card_name(), head.head_lines())
-    own = replace(chosen, kept=tuple(variant for variant in chosen.kept if variant.name in kernels))
-    m = next(m for m in recorded(own).measurements if m.kernel == job.kernel)
-    said = (*m.degradations, m.label) if m.context and m.context.remark else m.degradations
+    variants = tuple(variant for variant in chosen.kept if variant.name in kernels)
+    measurements = recorded(replace(chosen, kept=variants)).measurements
+    m = next(m for m in measurements if m.kernel == job.kernel)
+    degradations = tuple(m.degradations)
+    if m.context and m.context.remark:
+        degradations = (*degradations, m.label)
     ran = Ran(card_name(), began, time.time() - began)
-    return Measured(
-        ran.card,
-        (),
-        replace(m, degradations=said, ran=ran, context=None),
-        kernels[job.kernel].describe(),
-    )
+    measurement = replace(m, degradations=degradations, ran=ran, context=None)
+    return Measured(ran.card, (), measurement, kernels[job.kernel].describe())
 
 
 def key(about: Mapping[str, Any], shape: Shape) -> Key:
-    """What a kernel's time belongs to, beside GPU, driver, compiler and settings. about: its description in a run."""
+    """Return the key of a kernel's time, apart from GPU, driver, compiler and settings.
+
+    about: the kernel's description in a run
+    """
     return (
         about.get("sha256"),
         about.get("entry"),
@@ -237,60 +265,70 @@ def key(about: Mapping[str, Any], shape: Shape) -> Key:
 
 
 def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
-    """Tiles that sweeps of this machine have timed with this run's settings, compiler, driver and GPU, by key()."""
-    here = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
-    known = dict[Key, tuple[Measurement, dict[str, Any]]]()
-    for before in runs.kept_runs():
-        if before.harness != run.harness or before.software.get("nvrtc") != run.software.get(
-            "nvrtc"
-        ):
+    """Return the tiles that earlier sweeps of this machine have timed, by key().
+
+    The sweeps have the run's settings and compiler, the tiles a GPU and a driver of the run.
+    """
+    gpus = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
+    nvrtc = run.software.get("nvrtc")
+    tiles = dict[Key, tuple[Measurement, dict[str, Any]]]()
+    for earlier in runs.kept_runs():
+        if earlier.harness != run.harness or earlier.software.get("nvrtc") != nvrtc:
             continue
-        for m in before.measurements:
-            of = m.context and m.context.gpu
-            about = before.kernels.get(m.kernel, {})
-            if (
-                m.ran
-                and m.us
-                and m.shape
-                and len(m.against) == 1
-                and of
-                and (of.name, of.driver) in here
-            ):
-                known.setdefault(key(about, m.problem), (replace(m, context=None), about))
-    return known
+        for m in earlier.measurements:
+            about = earlier.kernels.get(m.kernel, {})
+            if _is_tile_time(m, gpus):
+                tiles.setdefault(key(about, m.problem), (replace(m, context=None), about))
+    return tiles
+
+
+def _is_tile_time(m: Measurement, gpus: Collection[tuple[str, str]]) -> bool:
+    """Return whether a measurement is a tile's time in a sweep, next to cuBLAS only.
+
+    gpus: names and drivers
+    """
+    if not (m.ran and m.us and m.shape and len(m.against) == 1):
+        return False
+    gpu = m.context.gpu if m.context else None
+    return gpu is not None and (gpu.name, gpu.driver) in gpus
 
 
 def finalists(measured: Iterable[Measurement]) -> list[str]:
-    """Tiles whose share's interval reaches that of the best, which comes first; at most FINALISTS. Where the GPUs
-    differ, those of each.
+    """Return up to FINALISTS tiles, fastest first.
+
+    Their intervals overlap the best tile's. Each GPU model is ranked separately.
     """
     names = list[str]()
     timed = sorted((m for m in measured if m.ratio), key=lambda m: -(m.ratio or 0.0))
     for gpu in dict.fromkeys(m.context and m.context.gpu.name for m in timed):
-        of_gpu = [m for m in timed if m.context and m.context.gpu.name == gpu]
-        names += [
-            m.kernel for m in of_gpu if (m.ratio_high or 0.0) >= (of_gpu[0].ratio_low or 0.0)
-        ][:FINALISTS]
+        on_gpu = [m for m in timed if m.context and m.context.gpu.name == gpu]
+        best_low = on_gpu[0].ratio_low or 0.0
+        inseparable = [m.kernel for m in on_gpu if (m.ratio_high or 0.0) >= best_low]
+        names += inseparable[:FINALISTS]
     return [*dict.fromkeys(names)]
 
 
 def finals(run: Run) -> list[Measurement]:
-    """The loops in which tiles were timed against each other, one for each card."""
+    """Return the loops that timed tiles against each other, a loop for each card."""
     return [m for m in run.measurements if m.us and len(m.against) > 1]
 
 
-def paired(m: Measurement, name: str, beside: str) -> Estimate:
-    """The speed of one kernel of a loop as a share of that of another, turn by turn: above 1, `name` is faster."""
+def paired(m: Measurement, name: str, baseline: str) -> Estimate:
+    """Return a kernel's speed as a share of another kernel's speed in the same loop.
+
+    The share is computed turn by turn. Above 1, `name` is faster than `baseline`.
+    """
     sides = {side.name: side for side in m.samples.sides}
-    overhead = m.samples.overhead_us
-    ours, theirs, placements = replace(m.samples, sides=[sides[name], sides[beside]]).comparisons()
+    overhead_us = m.samples.overhead_us
+    pair = replace(m.samples, sides=[sides[name], sides[baseline]])
+    times_us, baseline_us, placements = pair.comparisons()
     return runs.paired_ratio(
-        [us - overhead for us in theirs], [us - overhead for us in ours], placements
+        [us - overhead_us for us in baseline_us], [us - overhead_us for us in times_us], placements
     )
 
 
 def in_final_order(loops: Sequence[Measurement]) -> list[str]:
-    """The tiles of these cards' loops, the fastest over all of them first."""
+    """Return the tiles of the cards' loops, the fastest over all cards first."""
     names = [side.name for side in loops[0].samples.sides if side.name != CUBLAS]
     return sorted(
         names, key=lambda name: -math.prod(paired(m, name, names[0]).value for m in loops)
@@ -298,26 +336,19 @@ def in_final_order(loops: Sequence[Measurement]) -> list[str]:
 
 
 def ranking(run: Run) -> Table:
-    """The finalists of each kind of GPU, by the loops in which they were timed against each other, with a column for
-    each card; below, the other tiles by their shares of cuBLAS, with their cards and dates.
+    """Return the finalists of each GPU model, and below them the other tiles.
+
+    Finalists are ranked by the loops in which they were timed against each other, with a column for
+    each card. The other tiles are ranked by their shares of cuBLAS, and have their cards and dates.
     """
     rows = list[dict[str, str]]()
     notes = [*run.notes]
-    placed = set[str]()
+    ranked = set[str]()
     for gpu in dict.fromkeys(m.context.gpu.name for m in finals(run) if m.context):
         loops = [m for m in finals(run) if m.context and m.context.gpu.name == gpu]
         names = in_final_order(loops)
-        for name in names:
-            row = {"tile": name, "of cuBLAS": _share(paired(loops[0], name, CUBLAS))}
-            rows.append(
-                row
-                | {
-                    f"of the first, {m.ran.card}": _share(paired(m, name, names[0]))
-                    for m in loops
-                    if m.ran
-                }
-            )
-        placed |= {*names}
+        rows += [_finalist_row(name, names[0], loops) for name in names]
+        ranked |= {*names}
         notes.append(
             f"{len(names)} tiles against each other in one loop on {len(loops)} x {gpu}: {names[0]} is first"
         )
@@ -326,15 +357,30 @@ def ranking(run: Run) -> Table:
             "the cards differ, and each share of cuBLAS is of its own card: rank tiles of one card only"
         )
     for m in sorted(run.select(), key=lambda m: -(m.ratio or 0.0)):
-        if m.kernel not in placed:
-            on = f"{m.ran.card if m.ran else ''} {m.context.created[:10] if m.context else ''}".strip()
-            rows.append(
-                {"tile": m.kernel, "of cuBLAS": _share(m.first) if m.first else m.status, "on": on}
-            )
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return Table.of(
-        run.label, [{name: row.get(name, "") for name in columns} for row in rows], notes=notes
-    )
+        if m.kernel not in ranked:
+            rows.append(_tile_row(m))
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns |= dict.fromkeys(row)
+    cells = [{name: row.get(name, "") for name in columns} for row in rows]
+    return Table.of(run.label, cells, notes=notes)
+
+
+def _finalist_row(name: str, first: str, loops: Sequence[Measurement]) -> dict[str, str]:
+    """Return a finalist's share of cuBLAS on the first card, and of the first tile on each card."""
+    row = {"tile": name, "of cuBLAS": _share(paired(loops[0], name, CUBLAS))}
+    for m in loops:
+        if m.ran:
+            row[f"of the first, {m.ran.card}"] = _share(paired(m, name, first))
+    return row
+
+
+def _tile_row(m: Measurement) -> dict[str, str]:
+    """Return a tile's share of cuBLAS with its card and date, or the status if it has no time."""
+    card = m.ran.card if m.ran else ""
+    date = m.context.created[:10] if m.context else ""
+    share = _share(m.first) if m.first else m.status
+    return {"tile": m.kernel, "of cuBLAS": share, "on": f"{card} {date}".strip()}
 
 
 def _share(ratio: Estimate) -> str:

@@ -1,8 +1,9 @@
-"""What each warp of a block touches, from the addresses that the compiled kernel executed: for worklog/lab/access.js.
+"""The memory that each warp of a block touches, for worklog/lab/access.js.
 
-Every number is computed here; the page places it. Addresses repeat from warp to warp and from tile to tile, so a step
-is the number of its kind (which lanes touch which bytes around a base, in words and in counts) and its distance from
-the last step of that kind.
+The addresses are those that the compiled kernel executed. Every number is computed here; the page
+places it. Addresses repeat from warp to warp and from tile to tile, so a step is the number of its kind
+(which lanes touch which bytes around a base, as text and as counts) and its distance from the last step
+of that kind.
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from worklog.problem import Shape
 from worklog.runs.limits import WARP
 from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 
-# bytes; of 4 bytes
-SECTOR = 32
-BANKS = 32
+SECTOR = 32  # bytes
+BANKS = 32  # of 4 bytes
 MOST = 128  # rows or columns of a matrix that are shown
 FILE_SIZE = 128
 LEAST_K = 32
-# Element i of A, then B, is a float of its own, so that the words in shared memory tell which elements they are.
+# Each element of A, then B, is a different float, so that a word in shared memory identifies its element.
 MIX = 0x1E3779B1
 UNMIX = pow(0x1E3779B1, -1, 1 << 23)
 FIRST_EXPONENT = 112
@@ -39,32 +39,41 @@ FIRST_EXPONENT = 112
 
 @dataclass(frozen=True)
 class Access:
-    """document: what access.js shows, for JSON. Its `steps` are those of each warp: a kind, and where it has bytes, by
-    how many they lie behind those of the last step of that kind (and elements of A or B that it holds, likewise).
-    label: the source of the addresses.
-    """
+    """The memory that each warp of a block touches."""
 
     kernel: Kernel
-    label: str
+    label: str  # the source of the addresses
+    # The page of access.js, for JSON. `steps` has the steps of each warp: a kind, then the distance in
+    # bytes from the last step of that kind, and likewise the distance of the elements of A or B that the
+    # step holds. A step without bytes has only its kind.
     document: dict[str, Any]
 
     def steps(self, warp: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-        """A warp's steps in order: the kind, the byte where it is, and the first element of A or B that it holds."""
+        """Yield the kind, the byte and the element of each of a warp's steps, in order.
+
+        The byte is the place of the step. The element is the first of A or B that the step holds.
+        """
         last: dict[int, tuple[int, int]] = {}
-        for number, *moved in self.document["steps"][warp]:
-            byte, held = (
-                was + by for was, by in zip(last.get(number, (0, 0)), [*moved, 0, 0], strict=False)
-            )
-            last[number] = byte, held
-            yield self.document["kinds"][number], byte, held
+        for number, *distances in self.document["steps"][warp]:
+            byte_distance, element_distance = [*distances, 0, 0][:2]
+            last_byte, last_element = last.get(number, (0, 0))
+            byte = last_byte + byte_distance
+            element = last_element + element_distance
+            last[number] = (byte, element)
+            yield self.document["kinds"][number], byte, element
 
 
 def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:
-    """What each warp of a block touches in memory, without a GPU. Example: `access("vectorized").document`.
+    """Return the memory that each warp of a block touches, without a GPU.
 
-    kernel: with a launch, or a rung's name. shape: default, 2 x 2 tiles and K of a few; 128 for a kernel that states no
-    tile. block: its number in the grid. Raises BadSetting for a block that the grid doesn't have and for a host
-    function, CompileFailed, NvrtcMissing, LaunchFailed, UnsupportedInstruction, and TooLarge for over 100,000 accesses.
+    Example: `access("vectorized").document`.
+
+    kernel: with a launch, or a rung's name
+    shape: default: 2 x 2 tiles and a K of a few tiles; 128 for a kernel that states no tile
+    block: the block's number in the grid
+
+    Raises BadSetting for a block that the grid doesn't have and for a host function, TooLarge for over
+    100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
     kernel = rung(kernel) if isinstance(kernel, str) else kernel
     if kernel.host is not None or not kernel.grid:
@@ -75,7 +84,8 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
         tile = kernel.template
         m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
         shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
-        if tile:  # a grid that does not follow the shape shares K's steps, and its first block shall have some
+        if tile:
+            # A grid that doesn't depend on the shape shares K's steps: its first block must get some steps.
             shape = replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
     shape = Shape.of(shape)
     kernel.check(shape)
@@ -89,6 +99,7 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
 
 
 def _code(index: Lanes) -> NDArray[np.uint32]:
+    """Return the bits of the floats that identify elements."""
     exponent = FIRST_EXPONENT + (index * 40503 >> 4 & 31)
     return (exponent << 23 | index * MIX & (1 << 23) - 1).astype(np.uint32)
 
@@ -103,22 +114,21 @@ WAITS = {
 MATRIX = ("ldmatrix", "stmatrix", "wmma")  # instructions
 
 
-def _several(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _several(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @dataclass
 class _Pill:
-    """What accesses of one kind of a line cost: by kind, all in all, and more than needed. first: the warp and its
-    access; worst: of the first one that wastes.
-    """
+    """The cost of a line's accesses to a memory."""
 
-    costs: list[tuple[int, str]] = field(default_factory=list)
-    count: int = 0
-    excess: int = 0
-    bad: bool = False
-    first: tuple[int, int] = 0, 0
-    worst: tuple[int, int] | None = None
+    costs: list[tuple[int, str]] = field(default_factory=list)  # by kind
+    count: int = 0  # of accesses
+    excess: int = 0  # sectors or wavefronts that aren't needed
+    bad: bool = False  # whether an access wastes
+    first: tuple[int, int] = 0, 0  # the warp, and the number of its access
+    worst: tuple[int, int] | None = None  # likewise, for the first access that wastes
 
 
 class _Reader:
@@ -136,58 +146,25 @@ class _Reader:
         self.run = executed(
             kernel, shape, block, a=codes[: self.of_a].copy(), b=codes[self.of_a :].copy()
         )
-        words = self.run.trace["words"]
-        held = (words & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
-        self.held = np.where(
-            (held < len(index)) & (_code(held) == words), held, -1
-        )  # elements of A, then of B
+        bits = self.run.trace["words"]
+        elements = (bits & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
+        is_element = (elements < len(index)) & (_code(elements) == bits)
+        # The elements of A, then of B, in shared memory; -1: unknown.
+        self.elements = np.where(is_element, elements, -1)
         self.kinds: list[dict[str, Any]] = []
-        self.known: dict[Any, tuple[int, int]] = {}  # the number of a kind, and what it wastes
+        self.kind_numbers: dict[Any, tuple[int, int]] = {}  # the number of a kind, and its excess
         self.pills: dict[tuple[int, int, str, str], _Pill] = defaultdict(_Pill)
-        self.shown = dict[
-            str, list[int]
-        ]()  # by matrix, the first and the last row and column that are touched
-        self.copied: dict[
-            tuple[int, int], Lanes
-        ] = {}  # by warp and pc, the elements that a cp.async reads
+        # By matrix, the first and the last row and column that are touched.
+        self.touched = dict[str, list[int]]()
+        # By warp and pc, the elements that a cp.async reads.
+        self.copied: dict[tuple[int, int], Lanes] = {}
         self.steps: list[list[list[int]]] = [[] for _ in range(-(-kernel.thread_count // WARP))]
 
     def document(self) -> dict[str, Any]:
-        """For access.js."""
-        last: list[dict[int, tuple[int, int]]] = [defaultdict(lambda: (0, 0)) for _ in self.steps]
-        accesses = [0] * len(self.steps)  # steps but for waits
-        for places in self._groups():
-            warp = int(self.run.trace["warp"][places[0]])
-            read = self._read(places)
-            if read is None:
-                continue
-            (kind, excess), base, held = read
-            moved = [base - last[warp][kind][0], held - last[warp][kind][1]]
-            last[warp][kind] = base, held
-            while moved and not moved[-1]:
-                moved.pop()
-            self.steps[warp].append([kind, *moved])
-            if "pill" in self.kinds[kind]:
-                pill = self.pills[self.kinds[kind]["pill"]]
-                here = (warp, accesses[warp])
-                pill.first = pill.first if pill.count else here
-                pill.worst = pill.worst or (here if excess else None)
-                pill.count, pill.excess = pill.count + 1, pill.excess + excess
-                accesses[warp] += 1
-        arrays = sorted(
-            {made["array"] for made in self.kinds if "array" in made},
-            key=lambda a: (a not in GLOBAL, a),
-        )
-        names = [*self.pills]
-        for made in self.kinds:
-            if "pill" in made:
-                made["array"], made["pill"] = arrays.index(made["array"]), names.index(made["pill"])
-        # At first, the line is shown that wastes most, or else is accessed most; stores to C only where no other
-        # wastes, since the loop over K is cut short.
-        ranks = [
-            (name[2] != "C" and p.excess > 0, p.excess, p.count) for name, p in self.pills.items()
-        ]
-        shown = [*self.pills.values()][ranks.index(max(ranks))] if ranks else _Pill()
+        """Return the page for access.js."""
+        self._add_steps()
+        arrays = self._number_arrays()
+        start = self._first_pill()
         return {
             "kernel": self.kernel.name,
             "idea": self.kernel.idea,
@@ -196,20 +173,74 @@ class _Reader:
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
             "arrays": arrays,
             "matrices": {
-                name: [*self.sizes[name], *self._shown(name)]
+                name: [*self.sizes[name], *self._drawn(name)]
                 for name in self.sizes
-                if name in self.shown
+                if name in self.touched
             },
             "of_a": self.of_a,
             "source": self._source(),
             "pills": [self._pill(*name, pill) for name, pill in self.pills.items()],
             "kinds": self.kinds,
             "steps": self.steps,
-            "start": [*(shown.worst or shown.first)],
+            "start": [*(start.worst or start.first)],
         }
 
+    def _add_steps(self) -> None:
+        """Read the trace into steps, kinds of steps and pills."""
+        last: list[dict[int, tuple[int, int]]] = [defaultdict(lambda: (0, 0)) for _ in self.steps]
+        accesses = [0] * len(self.steps)  # steps but for waits
+        for places in self._groups():
+            warp = int(self.run.trace["warp"][places[0]])
+            step = self._read(places)
+            if step is None:
+                continue
+            (kind, excess), base, element = step
+            last_base, last_element = last[warp][kind]
+            distances = [base - last_base, element - last_element]
+            last[warp][kind] = (base, element)
+            while distances and not distances[-1]:
+                distances.pop()
+            self.steps[warp].append([kind, *distances])
+            if "pill" in self.kinds[kind]:
+                pill = self.pills[self.kinds[kind]["pill"]]
+                if not pill.count:
+                    pill.first = (warp, accesses[warp])
+                if excess and not pill.worst:
+                    pill.worst = (warp, accesses[warp])
+                pill.count += 1
+                pill.excess += excess
+                accesses[warp] += 1
+
+    def _number_arrays(self) -> list[str]:
+        """Return the arrays in order, and replace names of arrays and pills in the kinds by numbers."""
+        kinds = [kind for kind in self.kinds if "pill" in kind]
+        names = {kind["array"] for kind in self.kinds if "array" in kind}
+        arrays = sorted(names, key=lambda name: (name not in GLOBAL, name))
+        pill_names = [*self.pills]
+        for kind in kinds:
+            kind["array"] = arrays.index(kind["array"])
+            kind["pill"] = pill_names.index(kind["pill"])
+        return arrays
+
+    def _first_pill(self) -> _Pill:
+        """Return the pill of the line that is shown first.
+
+        It wastes most, or else is accessed most. Stores to C only count if no other line wastes, since the
+        loop over K is cut short.
+        """
+        if not self.pills:
+            return _Pill()
+        ranks = [
+            (name[2] != "C" and pill.excess > 0, pill.excess, pill.count)
+            for name, pill in self.pills.items()
+        ]
+        return [*self.pills.values()][ranks.index(max(ranks))]
+
     def _groups(self) -> list[list[int]]:
-        """Places in the trace that are one step: a record, or that of a wgmma with what it reads."""
+        """Return the places in the trace of each step.
+
+        A step is a record, or the record of a wgmma with the records of its reads.
+        """
         groups = list[list[int]]()
         latest = dict[int, list[int]]()
         for place, record in enumerate(self.run.trace):
@@ -222,24 +253,30 @@ class _Reader:
         return groups
 
     def _read(self, places: list[int]) -> tuple[tuple[int, int], int, int] | None:
-        """The kind of a step with what it wastes, where it is, and the first element that it holds."""
+        """Return the kind of a step and its excess, its byte, and the first element that it holds.
+
+        places: of the step's records in the trace
+        """
         record = self.run.trace[places[0]]
-        i = self.run.code.instructions[record["pc"]]
+        instruction = self.run.code.instructions[record["pc"]]
         if step := step_of(self.kernel, self.run.result, record):
             return self._access(places[0], step)
-        if i.parts[0] == "wgmma":
+        if instruction.parts[0] == "wgmma":
             return self._multiplication(places)
-        if "bulk" in i.parts and not record["space"]:
+        if "bulk" in instruction.parts and not record["space"]:
             return self._box(record)
-        wait = {"wait": WAITS.get(i.parts[0], "other threads"), "line": i.line}
-        return self._known(i.pc, partial(self._added, wait)), 0, 0
+        reason = WAITS.get(instruction.parts[0], "other threads")
+        wait = {"wait": reason, "line": instruction.line}
+        return self._kind_number(instruction.pc, partial(self._add_kind, wait)), 0, 0
 
-    def _known(self, key: Any, add: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        if key not in self.known:
-            self.known[key] = add()
-        return self.known[key]
+    def _kind_number(self, key: Any, add: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        """Return the number of a kind and its excess, and add the kind if it is new."""
+        if key not in self.kind_numbers:
+            self.kind_numbers[key] = add()
+        return self.kind_numbers[key]
 
-    def _added(self, kind: dict[str, Any], excess: int = 0) -> tuple[int, int]:
+    def _add_kind(self, kind: dict[str, Any], excess: int = 0) -> tuple[int, int]:
+        """Add a kind, and return its number and its excess."""
         self.kinds.append(kind)
         return len(self.kinds) - 1, excess
 
@@ -252,17 +289,18 @@ class _Reader:
         cost: tuple[int, str],
         excess: int = 0,
     ) -> tuple[int, int]:
-        """Add a kind, and what it costs to its line."""
+        """Add a kind, and its cost to the pill of its line."""
         name = site.line, site.caller, memory, verb
         self.pills[name].costs.append(cost)
         self.pills[name].bad |= excess > 0
         writes = verb not in ("read", "multiply from") and (verb != "copy" or "rows" in kind)
-        kind |= {"bad": int(excess > 0), "array": memory, "pill": name} | (
-            {"writes": 1} if writes else {}
-        )
-        return self._added(kind, excess)
+        kind |= {"bad": int(excess > 0), "array": memory, "pill": name}
+        if writes:
+            kind["writes"] = 1
+        return self._add_kind(kind, excess)
 
     def _access(self, place: int, step: Step) -> tuple[tuple[int, int], int, int] | None:
+        """Return an access as _read() does; None if it isn't shown."""
         site = step.site
         lanes = step.lanes
         if site.space == "const" or not len(lanes):
@@ -274,150 +312,167 @@ class _Reader:
             return None
         byte = step.byte[lanes]
         base = int(byte.min())
-        held = self._elements(place, step)
-        first, holds = self._relative(held)
-        where = site.line, site.caller, site.op, step.memory, step.width, step.width > site.width
+        first, holds = self._relative(self._elements(place, step))
         key = (
-            *where,
+            site.line,
+            site.caller,
+            site.op,
+            step.memory,
+            step.width,
+            step.width > site.width,
             lanes.tobytes(),
             (byte - base).tobytes(),
             holds.tobytes(),
             tuple(step.costs[1:4]),
         )
-        return self._known(key, partial(self._add_access, step, base, holds)), base, first
+        number = self._kind_number(key, partial(self._add_access, step, base, holds))
+        return number, base, first
 
     def _add_access(self, step: Step, base: int, holds: Lanes) -> tuple[int, int]:
-        site = step.site
+        """Add the kind of an access.
+
+        base: the first byte of the access
+        holds: the elements that it finds in shared memory, counted from the first of them; -1: unknown
+        """
         lanes = step.lanes
-        byte = step.byte[step.lanes]
+        byte = step.byte[lanes]
         unit = min(step.width, FLOAT)
-        count = step.width // FLOAT
-        joined = step.width > site.width
-        used = np.unique(byte[:, None] + np.arange(0, step.width, unit)).size
-        least = -(-used * unit // SECTOR)
-        (sectors, waves, conflicts) = step.costs[1:4]
-        copy = site.parts[0] == "cp"
-        floats = "word" if site.parts[0] in MATRIX else "float"
-        if unit < FLOAT:
-            floats = f"value{'s' * (used > 1)} of {unit} byte"
-        verb = "copy" if copy else VERBS.get(site.op, "read")
-        text = f"{_several(len(lanes), 'lane')} {verb}{'s' * (len(lanes) == 1)} {_several(used, floats)}"
-        text += f" of {step.memory}" + (
-            f" as float{count}" if count > 1 and floats == "float" else ""
-        )
-        text += (
-            f", {'stores' if site.writes else 'loads'} that the assembler joins" if joined else ""
-        )
+        unit_count = np.unique(byte[:, None] + np.arange(0, step.width, unit)).size
+        least_sectors = -(-unit_count * unit // SECTOR)
+        sectors, wavefronts, conflicts = step.costs[1:4]
+        is_copy = step.site.parts[0] == "cp"
+        verb = "copy" if is_copy else VERBS.get(step.site.op, "read")
         kind: dict[str, Any] = {
-            "text": text,
+            "text": _access_text(step, verb, unit, unit_count),
             "width": step.width,
-            "counts": [sectors, least, waves, conflicts],
+            "counts": [sectors, least_sectors, wavefronts, conflicts],
         }
         offsets = dict(zip(lanes.tolist(), (byte - base).tolist(), strict=True))
         kind["lanes"] = [offsets.get(lane) for lane in range(WARP)]
+        excess = 0
+        cost = (0, "later")
         if not step.in_shared:
-            share = f"{100 * used * unit / (SECTOR * sectors):.3g} % used" if sectors else ""
-            cost = f"{_several(sectors, 'sector')} where {least} would do, {share}"
-            kind["cost"] = (
-                cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
-            )
-            excess = sectors - least
-            short = (sectors, "sector")
-        elif copy:
+            kind["cost"] = f"{_several(sectors, 'sector')}, the least possible"
+            if sectors > least_sectors:
+                share = f"{100 * unit_count * unit / (SECTOR * sectors):.3g} % used"
+                minimum = f"{least_sectors} would do"
+                kind["cost"] = f"{_several(sectors, 'sector')} where {minimum}, {share}"
+            excess = sectors - least_sectors
+            cost = (sectors, "sector")
+        elif is_copy:
             kind["cost"] = "not counted: the copy writes it later"
-            excess = 0
-            short = (0, "later")
         else:
             conflict = f"{conflicts} of them for bank conflicts" if conflicts else "no conflict"
-            kind["cost"] = f"{_several(waves, 'wavefront')}, {conflict}"
+            kind["cost"] = f"{_several(wavefronts, 'wavefront')}, {conflict}"
             excess = conflicts
-            short = (waves, "wavefront")
+            cost = (wavefronts, "wavefront")
         if step.in_shared:
             kind["rows"] = _wavefronts(byte, lanes, step.width, base)
-        return self._add(kind | _hold(holds), site, step.memory, verb, short, excess)
+        return self._add(kind | _hold(holds), step.site, step.memory, verb, cost, excess)
 
-    def _relative(self, held: Lanes) -> tuple[int, Lanes]:
-        """The first known element, and all of them counted from it."""
-        known = held[held >= 0]
-        first = int(known.min()) if known.size else 0
-        self._touch(known)
-        return first, np.where(held >= 0, held - first, -1)
+    def _relative(self, elements: Lanes) -> tuple[int, Lanes]:
+        """Return the first known element, and all elements counted from it; -1: unknown."""
+        known_elements = elements[elements >= 0]
+        first = int(known_elements.min()) if known_elements.size else 0
+        self._touch_inputs(known_elements)
+        return first, np.where(elements >= 0, elements - first, -1)
 
     def _elements(self, place: int, step: Step) -> Lanes:
-        """(lanes, words), the elements of A, then B, that an access finds in shared memory; -1: unknown."""
+        """Return the elements that an access finds in shared memory: (lanes, words); -1: unknown.
+
+        Elements are those of A, then B.
+        """
         count = max(1, step.width // FLOAT)
-        own = (step.warp, step.site.pc)
+        key = (step.warp, step.site.pc)
         byte = step.byte[step.lanes]
         unknown = np.full((len(byte), count), -1)
         if step.in_shared and step.site.op == "cp":
-            return self.copied.get(own, unknown)
+            return self.copied.get(key, unknown)
         if step.in_shared:
-            at = byte % 16 // FLOAT
-            return np.stack(
-                [self.held[place, step.lanes, (at + word) % 4] for word in range(count)], axis=1
-            )
-        elements = byte[:, None] // FLOAT + np.arange(count) + self.of_a * (step.memory == "B")
-        self.copied[own] = elements if step.memory in ("A", "B") else unknown
-        if step.memory in self.sizes:
-            self._touch(elements, "C" if step.memory == "C" else "")
+            start = byte % 16 // FLOAT
+            columns = [
+                self.elements[place, step.lanes, (start + offset) % 4] for offset in range(count)
+            ]
+            return np.stack(columns, axis=1)
+        first = self.of_a if step.memory == "B" else 0
+        elements = byte[:, None] // FLOAT + np.arange(count) + first
+        self.copied[key] = elements if step.memory in ("A", "B") else unknown
+        if step.memory == "C":
+            self._touch("C", elements)
+        elif step.memory in self.sizes:
+            self._touch_inputs(elements)
         return unknown
 
-    def _touch(self, elements: Lanes, name: str = "") -> None:
-        """Of A, then B, or of the matrix of this name."""
+    def _touch_inputs(self, elements: Lanes) -> None:
+        """Extend the touched parts of A and B by elements of A, then B."""
         in_a = elements < self.of_a
-        for own, inside in (
-            ((name, elements),)
-            if name
-            else (("A", elements[in_a]), ("B", elements[~in_a] - self.of_a))
-        ):
-            if inside.size:
-                rows, columns = divmod(inside, self.sizes[own][1])
-                now = [int(rows.min()), int(columns.min()), int(rows.max()), int(columns.max())]
-                seen = self.shown.get(own, now)
-                self.shown[own] = [*map(min, seen[:2], now[:2]), *map(max, seen[2:], now[2:])]
+        self._touch("A", elements[in_a])
+        self._touch("B", elements[~in_a] - self.of_a)
 
-    def _shown(self, name: str) -> tuple[int, int, int, int]:
-        """The part of a matrix to draw: first row and column, rows and columns."""
-        top, left, bottom, right = self.shown[name]
+    def _touch(self, name: str, elements: Lanes) -> None:
+        """Extend the touched part of a matrix by its elements."""
+        if not elements.size:
+            return
+        rows, columns = divmod(elements, self.sizes[name][1])
+        part = [int(rows.min()), int(columns.min()), int(rows.max()), int(columns.max())]
+        top, left, bottom, right = self.touched.get(name, part)
+        self.touched[name] = [
+            min(top, part[0]),
+            min(left, part[1]),
+            max(bottom, part[2]),
+            max(right, part[3]),
+        ]
+
+    def _drawn(self, name: str) -> tuple[int, int, int, int]:
+        """Return the part of a matrix to draw: first row and column, rows and columns."""
+        top, left, bottom, right = self.touched[name]
         return top, left, min(bottom + 1 - top, MOST), min(right + 1 - left, MOST)
 
     def _box(self, record: Any) -> tuple[tuple[int, int], int, int]:
-        """A bulk copy: `strips` rows of so many bytes."""
+        """Return a bulk copy as _read() does: `strips` rows of so many bytes."""
         site = self.run.result.sites[int(record["pc"])]
         _, _, strips, size, pitch = record["address"][:5].astype(np.int64).tolist()
         memory, bytes_ = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
         base = int(bytes_[0])
         sectors = int(record["costs"][1])
-        least = strips * -(-size // SECTOR)
+        least_sectors = strips * -(-size // SECTOR)
         if memory in self.sizes:
-            starts = (
-                base // FLOAT + np.arange(strips) * pitch // FLOAT + self.of_a * (memory == "B")
-            )
-            self._touch(
-                np.concatenate([starts, starts + size // FLOAT - 1]), "C" if memory == "C" else ""
-            )
-        loads = site.op == "cp"
-        what = f"{strips} × {size}" if strips > 1 else f"{size}"
-        text = f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
-        cost = _several(sectors, "sector") + (f" where {least} would do" if sectors > least else "")
+            first = base // FLOAT + (self.of_a if memory == "B" else 0)
+            starts = first + np.arange(strips) * pitch // FLOAT
+            elements = np.concatenate([starts, starts + size // FLOAT - 1])
+            if memory == "C":
+                self._touch("C", elements)
+            else:
+                self._touch_inputs(elements)
+        is_load = site.op == "cp"
+        extent = f"{strips} × {size}" if strips > 1 else f"{size}"
+        direction = "to" if is_load else "from"
+        text = f"One bulk copy moves {extent} bytes of {memory} {direction} shared memory, without lanes"
+        cost = _several(sectors, "sector")
+        if sectors > least_sectors:
+            cost += f" where {least_sectors} would do"
         kind = {
             "text": text,
             "cost": cost,
             "box": [strips, size, pitch],
-            "counts": [sectors, least, 0, 0],
+            "counts": [sectors, least_sectors, 0, 0],
         }
-        verb = "copy" if loads else "copy to"
-        excess = max(0, sectors - least)
+        verb = "copy" if is_load else "copy to"
+        excess = max(0, sectors - least_sectors)
         add = partial(self._add, kind, site, memory, verb, (sectors, "sector"), excess)
-        return self._known((site.pc, strips, size, pitch, sectors, memory), add), base, 0
+        key = (site.pc, strips, size, pitch, sectors, memory)
+        return self._kind_number(key, add), base, 0
 
     def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
-        """A wgmma of a warp. places: its records; the first one only marks it."""
+        """Return a warp's wgmma as _read() does.
+
+        places: of its records; the first record only marks it
+        """
         records = self.run.trace[places[1:]]
         site = self.run.result.sites[int(self.run.trace["pc"][places[0]])]
         byte = records["address"].astype(np.int64).ravel()
         base = int(byte.min()) if byte.size else 0
-        (first, holds) = self._relative(self.held[places[1:]].ravel())
+        first, holds = self._relative(self.elements[places[1:]].ravel())
         text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
         kind = {
             "text": text,
@@ -426,65 +481,103 @@ class _Reader:
             "lines": (byte - base).tolist(),
         }
         add = partial(self._add, kind | _hold(holds), site, "shared", "multiply from", (0, "line"))
-        return self._known((site.pc, (byte - base).tobytes(), holds.tobytes()), add), base, first
+        key = (site.pc, (byte - base).tobytes(), holds.tobytes())
+        return self._kind_number(key, add), base, first
 
     def _pill(self, line: int, caller: int, memory: str, verb: str, pill: _Pill) -> list[Any]:
-        """For access.js: line, words, whether it wastes, and the warp and step where it happens first."""
-        callers = {other for at, other, *_ in self.pills if at == line}
-        words = f"{verb} {memory}" + (f" from line {caller}" if len(callers) > 1 and caller else "")
+        """Return a pill for access.js.
+
+        It has the line, the text, whether the line wastes, and the warp and step of its first access.
+        """
+        callers = {key[1] for key in self.pills if key[0] == line}
+        text = f"{verb} {memory}"
+        if len(callers) > 1 and caller:
+            text += f" from line {caller}"
         if not pill.costs:
-            return [line, f"{words} · part of a neighbour's access", 0]
+            return [line, f"{text} · part of a neighbour's access", 0]
         numbers = sorted({number for number, _ in pill.costs})
-        what = pill.costs[0][1]
-        if numbers[-1]:
-            several = f"{numbers[0]}–{numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
-            words += f" · {several} {what}{'s' * (numbers[-1] > 1)}"
-        return [line, words, int(pill.bad), [*pill.first]]
+        unit = pill.costs[0][1]
+        largest = numbers[-1]
+        if largest:
+            span = f"{numbers[0]}–{largest}" if len(numbers) > 1 else f"{largest}"
+            plural = "s" if largest > 1 else ""
+            text += f" · {span} {unit}{plural}"
+        return [line, text, int(pill.bad), [*pill.first]]
 
     def _source(self) -> list[list[Any]]:
-        """Numbers and texts of the kernel's lines, from its signature on, and of other lines that access memory."""
+        """Return numbers and texts of the kernel's lines, and of other lines that access memory.
+
+        The kernel's lines begin with its signature.
+        """
         text = self.kernel.source.splitlines()
-        defined = self.kernel.unit.definition(self.kernel.entry.partition("<")[0])
-        shown = {line for line, *_ in self.pills if line}
-        if defined is None or not defined.is_own:
-            shown |= {*range(1, len(text) + 1)}
+        definition = self.kernel.unit.definition(self.kernel.entry.partition("<")[0])
+        lines = {line for line, *_ in self.pills if line}
+        if definition is None or not definition.is_own:
+            lines |= {*range(1, len(text) + 1)}
         else:
-            first, last = (
-                defined.line(at) for at in (defined.body.start_byte, defined.body.end_byte - 1)
-            )
+            first = definition.line(definition.body.start_byte)
+            last = definition.line(definition.body.end_byte - 1)
             while first > 1 and text[first - 2].strip():
                 first -= 1
-            shown |= {*range(first, last + 1)}
-        return [[line, text[line - 1]] for line in sorted(shown)]
+            lines |= {*range(first, last + 1)}
+        return [[line, text[line - 1]] for line in sorted(lines)]
+
+
+def _access_text(step: Step, verb: str, unit: int, unit_count: int) -> str:
+    """Describe an access.
+
+    unit: bytes of a value
+    unit_count: the number of different values
+    """
+    count = step.width // FLOAT
+    noun = "word" if step.site.parts[0] in MATRIX else "float"
+    if unit < FLOAT:
+        noun = f"values of {unit} byte" if unit_count > 1 else f"value of {unit} byte"
+    third_person = "s" if len(step.lanes) == 1 else ""
+    text = f"{_several(len(step.lanes), 'lane')} {verb}{third_person} {_several(unit_count, noun)}"
+    text += f" of {step.memory}"
+    if count > 1 and noun == "float":
+        text += f" as float{count}"
+    if step.width > step.site.width:
+        text += f", {'stores' if step.site.writes else 'loads'} that the assembler joins"
+    return text
 
 
 def _hold(holds: Lanes) -> dict[str, Any]:
-    """What a kind of step holds, where that is known."""
-    return (
-        {"hold": [None if e < 0 else e for e in holds.ravel().tolist()]}
-        if (holds >= 0).any()
-        else {}
-    )
+    """Return the elements that a kind of step holds, for JSON; nothing if no element is known."""
+    if not (holds >= 0).any():
+        return {}
+    return {"hold": [None if element < 0 else element for element in holds.ravel().tolist()]}
 
 
 def _wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
-    """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
-    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
+    """Return the words of an access to shared memory, by phase and wavefront.
+
+    Words are counted from the base. As count_shared in the core: a phase has 128 bytes, and there are half
+    as many phases if lanes n and n ^ 1, or n ^ 2, agree.
     """
     phases = max(1, width // FLOAT)
-    at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
-    if phases > 1:
-        paired = (
-            all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2)
-        )
-        phases //= 2 if any(paired) else 1
-    out: list[list[list[int]]] = [[] for _ in range(phases)]
-    for phase, rows in enumerate(out):
+    starts = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
+    if phases > 1 and (_lanes_agree(starts, 1) or _lanes_agree(starts, 2)):
+        phases //= 2
+    wavefronts: list[list[list[int]]] = [[] for _ in range(phases)]
+    for phase, rows in enumerate(wavefronts):
         depth: dict[int, int] = defaultdict(int)
-        own = [start // FLOAT for lane, start in at.items() if lane * phases // WARP == phase]
-        for word in sorted({start + k for start in own for k in range(max(1, width // FLOAT))}):
-            if depth[word % BANKS] == len(rows):
+        numbers = set[int]()
+        for lane, start in starts.items():
+            if lane * phases // WARP == phase:
+                numbers.update(range(start // FLOAT, start // FLOAT + max(1, width // FLOAT)))
+        for number in sorted(numbers):
+            if depth[number % BANKS] == len(rows):
                 rows.append([])
-            rows[depth[word % BANKS]].append(word - base // FLOAT)
-            depth[word % BANKS] += 1
-    return out
+            rows[depth[number % BANKS]].append(number - base // FLOAT)
+            depth[number % BANKS] += 1
+    return wavefronts
+
+
+def _lanes_agree(starts: dict[int, int], distance: int) -> bool:
+    """Return whether lanes n and n ^ distance access the same bytes.
+
+    starts: the first byte of each active lane
+    """
+    return all(starts.get(lane ^ distance, start) == start for lane, start in starts.items())

@@ -22,24 +22,22 @@ GLOBAL = ("A", "B", "C", "workspace")
 
 
 class Step(NamedTuple):
-    """An access of a warp, as the assembler leaves it. memory: one of GLOBAL, the shared array, or "memory" where the
-    name isn't known. lanes: the active ones. byte: (32,), the place of each lane in the buffer or in shared memory.
-    width: bytes per lane; 0 where the assembler makes it part of another one. costs: requests, sectors, wavefronts,
-    conflicts, bytes, lines. words: (32, 4), the aligned 16 bytes of shared memory around it, afterwards.
-    """
+    """An access of a warp, as the assembler leaves it."""
 
     site: Site
     warp: int
-    memory: str
-    lanes: Lanes
-    byte: Lanes
-    width: int
-    costs: Sequence[int]
-    words: NDArray[np.uint32]
+    memory: str  # one of GLOBAL, the shared array, or "memory" if the name isn't known
+    lanes: Lanes  # that are active
+    byte: Lanes  # (32,): the place of each lane in the buffer or in shared memory
+    width: int  # bytes per lane; 0 if the assembler makes the access part of another access
+    costs: Sequence[int]  # requests, sectors, wavefronts, conflicts, bytes, lines
+    words: NDArray[
+        np.uint32
+    ]  # (32, 4): the aligned 16 bytes of shared memory around it, afterwards
 
     @property
     def in_shared(self) -> bool:
-        """Whether it accesses shared memory."""
+        """Whether the step accesses shared memory."""
         return self.site.space == "shared"
 
 
@@ -55,8 +53,12 @@ class Executed(NamedTuple):
 def executed(
     kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None
 ) -> Executed:
-    """Run a block of a kernel's main launch with a trace; all blocks where one may wait for another, or know that it is
-    the last: where there are atomics or fences. a, b: float32 (default: zeros).
+    """Run a block of a kernel's main launch with a trace.
+
+    If the code has atomics or fences, all blocks run: a block may wait for another block, or know that it
+    is the last.
+
+    a, b: float32 (default: zeros)
     """
     compiled, label = _compiled(kernel.program)
     sizes = (
@@ -66,34 +68,40 @@ def executed(
         -(-kernel.workspace_bytes(shape) // FLOAT),
     )
     zeros = [np.zeros(size, np.float32) for size in sizes]
-    a, b, c, workspace = zeros[0] if a is None else a, zeros[1] if b is None else b, *zeros[2:]
-    arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
-    ordered = any(
+    a = zeros[0] if a is None else a
+    b = zeros[1] if b is None else b
+    arguments = kernel.bind(shape, 1.0, a, b, 0.0, *zeros[2:])
+    needs_all_blocks = any(
         instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions
     )
     result = launch(
         compiled, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
-        trace=True, only_blocks=None if ordered else [block],
+        trace=True, only_blocks=None if needs_all_blocks else [block],
     )  # fmt: skip
     return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
 
 
 @lru_cache(maxsize=8)
 def _compiled(program: Program) -> tuple[Code, str]:
-    """Once for several blocks, as the emulator decodes each compiled kernel anew."""
+    """Return a compiled kernel, the same for several blocks, and the emulator's label.
+
+    The emulator decodes each compiled kernel anew.
+    """
     device = EmulatedDevice()
     return device.compile(program).kernel, device.label
 
 
 def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
-    """A record of the trace; None for a barrier, a bulk copy, and what a multiplication reads."""
+    """Return the step of a record of the trace.
+
+    None for a barrier, a bulk copy, and the reads of a multiplication.
+    """
     site = result.sites.get(int(record["pc"]))
     if site is None or site.op == "wgmma" or "bulk" in site.parts:
         return None
     in_global = record["space"] == 0
-    site = (
-        site.source if site.source and in_global else site.at("global" if in_global else "shared")
-    )
+    space = "global" if in_global else "shared"
+    site = site.source if in_global and site.source else site.at(space)
     byte = record["address"].astype(np.int64)
     width = site.width
     lanes = np.flatnonzero(record["mask"] >> np.arange(WARP, dtype=np.uint32) & 1)
@@ -102,10 +110,10 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
     else:
         memory = plain_name(site.array.name) if site.array else "shared"
         for group in site.groups:
-            wide = byte + (group.offset - site.offset)
-            if not (wide[lanes] % group.width).any():
-                width = group.width * bool(group.leads)
-                byte = wide
+            group_byte = byte + (group.offset - site.offset)
+            if not (group_byte[lanes] % group.width).any():
+                width = group.width if group.leads else 0
+                byte = group_byte
                 break
     return Step(
         site,
@@ -120,7 +128,12 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
 
 
 def buffer_of(kernel: Kernel, addresses: Lanes, lane: int) -> tuple[str, Lanes]:
-    """The buffer of a lane's address in global memory, or "memory", and the bytes from its start."""
-    own = [name for name in kernel.arguments if name in GLOBAL]
+    """Return the buffer of a lane's global address, and the bytes from its start.
+
+    The buffer is "memory" if it isn't known.
+    """
+    buffers = [name for name in kernel.arguments if name in GLOBAL]
     number, byte = divmod(addresses - FIRST_ADDRESS, SPACING)
-    return own[number[lane]] if 0 <= number[lane] < len(own) else "memory", byte
+    if 0 <= number[lane] < len(buffers):
+        return buffers[number[lane]], byte
+    return "memory", byte
