@@ -12,7 +12,14 @@ import worklog
 from tests.products import KINDS, Product, drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.best import LEAST_SPLIT_K, U, choose, exact_bound, fp32_bound, split_bound
+from worklog.kernel.best import (
+    LEAST_SPLIT_K,
+    UNIT_ROUNDOFF,
+    choose,
+    exact_bound,
+    fp32_bound,
+    split_bound,
+)
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.rungs import split
 from worklog.problem import Shape
@@ -49,13 +56,13 @@ def test_no_drawn_product_misses_max_error() -> None:
 
 
 def test_a_chain_is_rounded_per_term_per_further_part_and_for_alpha_beta_and_their_sum() -> None:
-    assert fp32_bound(100, 4) == pytest.approx((100 + 3 + 3) * U, rel=1e-4)
-    assert exact_bound(2**29 - 3) == 2 * U
+    assert fp32_bound(100, 4) == pytest.approx((100 + 3 + 3) * UNIT_ROUNDOFF, rel=1e-4)
+    assert exact_bound(2**29 - 3) == 2 * UNIT_ROUNDOFF
     assert (fp32_bound(2**23 - 3), fp32_bound(2**24 - 3)) == (1.0, math.inf)
     assert split_bound(Shape(128, 128, 3 * 32 * 1000), 3) == fp32_bound(1000 + 5, 3), (
         "K so long that its stages count"
     )
-    of_stages = [split_bound(Shape(128, 128, 32 * stages), 1) / U for stages in (1, 4)]
+    of_stages = [split_bound(Shape(128, 128, 32 * stages), 1) / UNIT_ROUNDOFF for stages in (1, 4)]
     assert of_stages == pytest.approx(
         [(13 + 20.04) * 1.00195 + 3, (13 + 200.04 + 1) * 1.00195 + 3], rel=1e-4
     )
@@ -76,7 +83,7 @@ def test_some_products_come_near_the_bound_of_split(kind, least) -> None:
     shape = Shape(8, 8, 128)
     product = drawn(KINDS.index(kind), shape)
     assert (
-        least * U
+        least * UNIT_ROUNDOFF
         < largest_error(product, result(split(64, 1, 128), product))
         <= split_bound(shape, 1)
     )

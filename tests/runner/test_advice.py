@@ -180,7 +180,7 @@ def test_a_domain_in_which_a_larger_shape_is_wrong_is_not_advised():
             ("--grid", "8", "--block", "64"),
             "first launch after loading, .* next_row keeps",
         ),
-        (ADDED, LAUNCH, r"cudaMemset, .* worklog new sgemm"),
+        (ADDED, LAUNCH, r"sets C to 0 before the launch, .*worklog new sgemm"),
     ],
 )
 def test_the_cause_is_named_and_what_to_do(source, launch, said):
