@@ -230,6 +230,15 @@ def test_a_guard_of_one_caller_is_no_rule_if_there_are_others(callers):
     assert "at no other size" not in str(Kernel.from_source(KERNEL + host).adapted)
 
 
+def test_a_check_of_the_runtime_beside_a_tile_is_left_out():
+    host = """
+    #define CHECK(call) do { int error = (call); if (error) exit(1); } while (0)
+    void f(int M, int N, int K) {
+      int t = 32; if (K > 0) { t = 16; CHECK(cudaSetDevice(0)); }
+      gemm<<<dim3((N + t - 1) / t, (M + t - 1) / t), dim3(t, t)>>>(A, B, C, M, N, K); }"""
+    assert launch(KERNEL + host) == BY_16
+
+
 def test_an_assert_that_is_switched_off_is_no_guard():
     launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
     host = f"void f(int M, int N, int K) {{ assert(K % 16 == 0); {launched} }}"

@@ -142,9 +142,8 @@ class Slicer:
         """Return code that leaves where a statement does; "" if it doesn't, or if sizes don't tell whether it does."""
         if not self.how.has_conditions:
             return ""
-        if (
-            statement.type == "case_statement"
-        ):  # also without an exit: the one before may fall through
+        # A case is kept without an exit, too: the case before it may fall through.
+        if statement.type == "case_statement":
             return self._exits_of_block(statement)
         if not may_leave(self.unit, statement):
             return ""
@@ -246,7 +245,8 @@ class Slicer:
         if statement.type == "compound_statement":
             kept = list[str]()
             for inner in reversed(statement.named_children):
-                if self._is_needed(inner) or may_leave(self.unit, inner):
+                jump = next(nodes(inner, *JUMPS, *INNER_JUMPS), None)
+                if self._is_needed(inner) or jump is not None:
                     kept.insert(0, self._kept(inner))
             return "{\n" + "\n".join(kept) + "\n}"
         if statement.type in JUMPS:
