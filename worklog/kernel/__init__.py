@@ -13,7 +13,7 @@ from worklog.kernel.device import (
 from worklog.kernel.disk_cache import cache_folder, cached_files
 from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel, Listed, kernels_in, own_kernels
+from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import (
     DEFAULTS,
     OPTIONS,
@@ -39,6 +39,7 @@ from worklog.kernel.launch import (
     Launch,
     launch_text,
 )
+from worklog.kernel.listing import Listed, kernels_in, own_kernels
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
 from worklog.kernel.product import NO_SUM
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass

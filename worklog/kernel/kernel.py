@@ -10,120 +10,31 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, listed, meant
+from worklog.errors import BadSetting, LaunchFailed, listed
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
+from worklog.kernel.from_source import (
+    SourceRequest,
+    near_headers,
+    read_kernel,
+    require_arguments,
+    units_of,
+)
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
-from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
-from worklog.kernel.product import why_no_product
-from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
+from worklog.kernel.nvrtc import Missing, read_unit
+from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
-from worklog.runs.limits import MAX_SHARED_UNASKED
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A kernel that a file or one of its headers defines."""
-
-    name: str  # of a template, an instance that host code launches, if there are several
-    why_no_product: str  # "" if it may compute a product
-    header: str  # the text of the header that has it; "" for the file
-
-
-def kernels_in(
-    path: str | Path, include: Sequence[str | Path] = (), define: Sequence[str] = ()
-) -> list[Listed]:
-    """Return the kernels of a .cu file and of its headers in order.
-
-    A template of which the host code launches several instances is there as these instances. The host code is the
-    file's, or that of a program which includes the file.
-
-    include: folders of headers
-    define: macros, as "NAME=VALUE"
-    Raises WorklogError for a file that can't be read, and BadSetting.
-    """
-    source = read_source(path := Path(path))
-    folders = _near_headers(path, source, include).folders
-    unit = read_unit(source, folders, define)
-    kernels = dict[str, Listed]()
-    for name in dict.fromkeys(function.name for function in unit.functions if function.is_kernel):
-        defined = unit.definition(name)
-        if defined is None:
-            continue
-        instances = _instances(path, defined, unit, include, define)
-        for entry in instances if len(instances) > 1 else [name]:
-            kernels[entry] = Listed(entry, why_no_product(defined, unit), defined.header)
-    return [*kernels.values()]
-
-
-def own_kernels(kernels: Sequence[Listed]) -> list[Listed]:
-    """Return the kernels that a file has itself; if it has none, those of its headers."""
-    return [kernel for kernel in kernels if not kernel.header] or [*kernels]
-
-
-def _instances(
-    path: Path,
-    defined: Definition,
-    unit: Unit,
-    include: Sequence[str | Path],
-    define: Sequence[str],
-) -> list[str]:
-    """Return the instances of a template that a file launches, else those of a program that includes the file."""
-    if not defined.template:
-        return []
-    instances = stated.instances(defined.name, defined, unit)
-    if instances:
-        return instances
-    for _, launching in _units_of(near.programs(path), include, define):
-        instances = stated.instances(defined.name, defined, launching)
-        if instances:
-            return instances
-    return []
-
-
-def _near_headers(path: Path, source: str, include: Sequence[str | Path]) -> near.Headers:
-    """Return the folders of a file's headers, and the headers that several folders have.
-
-    The folders are those in `include`, the file's own folder and folders near it.
-    """
-    folders = [Path(folder) for folder in listed("include", include)]
-    if any((path.parent / header).is_file() for header in included(source)):
-        folders.append(path.parent)
-    headers = near.folders_of_headers(path, source, folders)
-    return replace(headers, folders=[*folders, *headers.folders])
-
-
-def _unit_of(
-    program: near.Includer, text: str, include: Sequence[str | Path], define: Sequence[str]
-) -> Unit:
-    """Return what a file that includes a kernel's file defines.
-
-    text: the file's text, or its beginning
-    """
-    folders = [*program.folders, *map(Path, include)]
-    headers = near.folders_of_headers(program.path, text, folders)
-    return read_unit(text, [*folders, *headers.folders], define)
-
-
-def _units_of(
-    programs: Sequence[near.Includer], include: Sequence[str | Path], define: Sequence[str]
-) -> Iterator[tuple[str, Unit]]:
-    """Yield the name of each file that includes a kernel's file, and what it defines."""
-    for program in programs:
-        text = read_source(program.path)
-        yield program.path.name, _unit_of(program, text, include, define)
 
 
 @dataclass(frozen=True)
@@ -167,7 +78,7 @@ class Kernel:
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        headers = _near_headers(path, source, options.get("include", ()))
+        headers = near_headers(path, source, options.get("include", ()))
         if headers.folders:
             options["include"] = headers.folders
         options["ambiguous"] = headers.ambiguous
@@ -215,19 +126,17 @@ class Kernel:
         ambiguous: headers that several folders near the source have
         Raises BadSetting.
         """
-        texts = {
-            "source": source,
-            "entry": entry,
-            "domain": domain,
-            "claimed": claimed,
-            "name": name,
-            "args": args,
-            "file": file,
-        }
-        for argument, text in texts.items():
-            _require_text(argument, text)
-        _require_no_path(source)
-        request = _Request(
+        require_arguments(
+            source,
+            shared,
+            entry=entry,
+            domain=domain,
+            claimed=claimed,
+            name=name,
+            args=args,
+            file=file,
+        )
+        request = SourceRequest(
             source=source,
             entry=entry,
             domain=domain,
@@ -243,39 +152,19 @@ class Kernel:
             programs=programs,
             ambiguous=ambiguous,
         )
-        _require_bytes(shared)
-        chosen = _chosen(request)
-        order = _order(request, chosen)
-        of_source = _launch_of_source(request, chosen, order.arguments)
-        order.adapted += of_source.unread
-        launch = _with_template(of_source.launch, chosen)
-        if launch is None:
-            launch = of_source.launch
-            order = _unbound(chosen, order, of_source)
-        launch = _with_options(launch, request, chosen)
-        rules, remarks = _domain(request, chosen, of_source.rules)
-        origin = _origin(request, of_source)
-        code = _code(request, chosen, launch)
-        adapted = [
-            *order.adapted,
-            *remarks,
-            *_launch_remarks(request, chosen, launch, origin),
-            *_headers_left_out(code),
-        ]
-        warnings = [*order.warnings, *_shared_warnings(request, chosen, launch, origin)]
+        facts = read_kernel(request)
         kernel = cls(
-            name=name or chosen.function,
-            code=code,
-            launches=(launch,),
-            template=chosen.template,
-            rules=rules,
-            claimed=claimed or chosen.claims,
-            arguments=order.arguments,
-            adapted=tuple(adapted),
-            warnings=tuple(warnings),
+            name=name or facts.function,
+            code=facts.code,
+            launches=(facts.launch,),
+            template=facts.template,
+            rules=facts.rules,
+            claimed=facts.claimed,
+            arguments=facts.arguments,
+            adapted=facts.adapted,
+            warnings=facts.warnings,
+            stated=dict(vars(request)) if facts.has_trial else {},
         )
-        if _has_trial(request, order, launch):
-            kernel = replace(kernel, stated=dict(vars(request)))
         return _with_domain_of_grid(kernel._readable(), request)
 
     @classmethod
@@ -395,7 +284,7 @@ class Kernel:
         include = self.stated["include"]
         define = self.stated["define"]
         yield self.stated["file"], read_unit(self.stated["source"], include, define)
-        yield from _units_of(self.stated["programs"], include, define)
+        yield from units_of(self.stated["programs"], include, define)
 
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
@@ -636,347 +525,7 @@ class Kernel:
         return {name: value for name, value in launch.items() if value}
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The arguments of Kernel.from_source, with the grid and the block as texts."""
-
-    source: str
-    entry: str | None
-    domain: str | None
-    claimed: str
-    name: str
-    args: str | None
-    file: str
-    block: str
-    grid: str
-    include: Sequence[str | Path]
-    define: Sequence[str]
-    shared: int  # bytes
-    programs: Sequence[near.Includer]
-    ambiguous: Sequence[Missing]
-
-
-def _require_text(argument: str, text: Any) -> None:
-    """Raise BadSetting for an argument of from_source that isn't text, and for an empty domain or order."""
-    if not isinstance(text, str) and (text is not None or argument == "source"):
-        raise BadSetting(f"{argument}: give text, not {text!r:.60}")
-    if argument in ("domain", "args") and text is not None and not text.strip():
-        metavar = "NAMES" if argument == "args" else "SHAPES"
-        raise BadSetting(f"{argument} is empty: give {metavar}, or omit it")
-
-
-def _require_no_path(source: str) -> None:
-    """Raise BadSetting for the name of a file in place of a source text."""
-    if source.strip().endswith(".cu") and "{" not in source:
-        raise BadSetting(
-            f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file"
-        )
-
-
-def _require_bytes(shared: Any) -> None:
-    """Raise BadSetting if the bytes of dynamic shared memory aren't an integer from 0 on."""
-    if not isinstance(shared, Integral) or shared < 0:
-        raise BadSetting(f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more")
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The kernel that a request is for, as its source defines it."""
-
-    function: str  # its name without template arguments
-    defined: Definition
-    unit: Unit
-    tile: Mapping[str, int]  # values of parameters in the source's header comment
-    template: Mapping[str, int]  # the tile, if it is of this kernel's template; else empty
-    instance: str  # other arguments of the template, as in "32, 8"; "" for none or unknown ones
-    claims: str  # the precision class in the header comment
-    header_launch: Launch  # the launch in the header comment, without a function
-    include: Sequence[str | Path]  # folders of headers
-    front: tuple[str, str]  # name and code of a program in front of the source; empty for none
-
-
-def _chosen(request: _Request) -> _Chosen:
-    """Return the kernel that a request is for. Raises BadSetting if that isn't clear."""
-    include = request.include
-    unit = read_unit(request.source, include, request.define)
-    tile, claims, header_launch = launches.header(request.source)
-    function, bracket, instance = _entry(request, unit).partition("<")
-    function = function.strip()
-    instance = instance.rpartition(">")[0]
-    front = ("", "")
-    program = _program_in_front(request, unit, function)
-    if program is not None:
-        front = (program.path.name, program.before)
-        include = [*include, *program.folders]
-        unit = read_unit(request.source, include, request.define, front)
-    defined = _definition(request.file, unit, function)
-    template: Mapping[str, int] = {}
-    if not bracket and {*tile} <= {*defined.template}:
-        template = tile
-    if not instance and not template:
-        instance = _instance(function, defined, unit)
-    return _Chosen(
-        function=function,
-        defined=defined,
-        unit=unit,
-        tile=tile,
-        template=template,
-        instance=instance,
-        claims=claims,
-        header_launch=header_launch,
-        include=include,
-        front=front,
-    )
-
-
-def _entry(request: _Request, unit: Unit) -> str:
-    """Return the name of the kernel, with template arguments if the request has them.
-
-    Raises BadSetting for a source without kernels, and for a source of several kernels if the request names none.
-    """
-    if request.entry:
-        return request.entry
-    kernels = unit.kernels
-    if not kernels:
-        raise BadSetting(
-            f"{request.file} has no __global__ function: write one, or start from: worklog new mine.cu"
-        )
-    if len(kernels) > 1:
-        raise BadSetting(
-            f"{request.file} has {len(kernels)} kernels ({', '.join(kernels)}): name one with --entry, "
-            "or launch several in a function as worklog new sgemm writes one"
-        )
-    return kernels[0]
-
-
-def _program_in_front(request: _Request, unit: Unit, function: str) -> near.Includer | None:
-    """Return the nearest program with code before the source, if the kernel needs the code; else None."""
-    for program in request.programs:
-        if program.before:
-            in_front = _unit_of(program, program.before, request.include, request.define)
-            return program if unit.lacks(function, in_front) else None
-    return None
-
-
-def _definition(file: str, unit: Unit, function: str) -> Definition:
-    """Return the definition of a kernel. Raises BadSetting for an unknown and for an overloaded function."""
-    defined = unit.definition(function)
-    if defined is None:
-        kernels = ", ".join(unit.kernels) or "none"
-        raise BadSetting(
-            f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {kernels}"
-        )
-    overloads = set()
-    for other in unit.functions:
-        if other.is_kernel and other.name == defined.name:
-            overloads.add(other.parameters)
-    if len(overloads) > 1:
-        raise BadSetting(
-            f"{file} has {function} with different parameters: give each a name of its own"
-        )
-    return defined
-
-
-def _instance(function: str, defined: Definition, unit: Unit) -> str:
-    """Return the only possible arguments of a template, as in "32, 8"; "" if there are none or several."""
-    pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
-    if defined.template and {*defined.template} <= pointed:
-        return ", ".join("float" for _ in defined.template)  # which the gate passes
-    launched = stated.instances(function, defined, unit)
-    if len(launched) == 1:
-        return launched[0].removeprefix(f"{function}<").removesuffix(">")
-    if launched:
-        return ""
-    return stated.instantiated(defined, unit)
-
-
-@dataclass
-class _Order:
-    """The order of a kernel's parameters, and what the user is told of it."""
-
-    arguments: tuple[str, ...]  # the value that each parameter takes; empty if unknown
-    adapted: list[str]  # facts that were read from the source
-    warnings: list[str]
-    is_unclear: bool = False  # the names don't say which parameter is which
-
-
-def _order(request: _Request, chosen: _Chosen) -> _Order:
-    """Return the order of a kernel's parameters. If it is unknown, `adapted` has only the reason.
-
-    Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate can't pass its
-    arguments to.
-    """
-    file = request.file
-    defined = chosen.defined
-    unit = chosen.unit
-    adapted = list[str]()
-    warnings = list[str]()
-    if chosen.front[0]:
-        adapted.append(f"compiled behind the code of {chosen.front[0]}, which includes {file}")
-    try:
-        arguments = signature.order(request.args or "", file, chosen.function, defined)
-        passed = dict[int, str]()
-        exchanged = ""
-        if not request.args:
-            passed, unread = stated.leading_dimensions(defined, unit, arguments)
-            warnings += unread
-        arguments = signature.with_sizes(arguments, passed)
-        adapted += signature.described(defined, arguments)
-        for place, size in passed.items():
-            adapted.append(f"{defined.parameters[place].name}: the host code passes {size}")
-        if not request.args:
-            exchanged = stated.exchanged_matrices(defined, unit)
-        if exchanged:
-            adapted.append(f"{exchanged}; the kernel is checked as its parameters' names say")
-    except BadSetting as error:
-        is_unclear = isinstance(error, signature.UnclearOrder)
-        if request.args or ((request.grid or request.block) and not is_unclear):
-            raise
-        # The kernel can still be compiled.
-        return _Order((), [str(error).removeprefix(f"{file}: ")], warnings, is_unclear)
-    return _Order(arguments, adapted, warnings)
-
-
-def _launch_of_source(
-    request: _Request, chosen: _Chosen, arguments: tuple[str, ...]
-) -> stated.Stated:
-    """Return the launch that the source states; without grid and block if none is stated or needed."""
-    if chosen.header_launch.grid and (chosen.template or not chosen.tile):
-        return stated.Stated(replace(chosen.header_launch, function=chosen.function), "a comment")
-    if not arguments or (request.grid and request.block):
-        return stated.Stated(Launch(chosen.function))
-    return stated.stated_launch(
-        launches.own_part(request.source, chosen.unit, chosen.defined, "grid"),
-        chosen.unit,
-        chosen.function,
-        chosen.defined,
-        arguments,
-        chosen.instance or ", ".join(map(str, chosen.template.values())),
-        programs=_units_of(request.programs, chosen.include, request.define),
-    )
-
-
-def _with_template(launch: Launch, chosen: _Chosen) -> Launch | None:
-    """Return a launch with the template's arguments; None if these are unknown."""
-    function = chosen.function
-    arguments = chosen.instance or ", ".join(chosen.template)
-    if arguments:
-        return replace(launch, function=f"{function}<{arguments}>")
-    if not chosen.defined.template or launch.function != function:
-        return launch
-    if all(chosen.defined.template.values()):
-        return replace(launch, function=f"{function}<>")
-    return None
-
-
-def _unbound(chosen: _Chosen, order: _Order, of_source: stated.Stated) -> _Order:
-    """Return no order, with the reason that a template's arguments are unknown."""
-    advice = stated.unbound(chosen.function, chosen.defined, chosen.unit)
-    reasons = of_source.unread if order.arguments else order.adapted
-    return _Order((), ["; ".join((advice, *reasons))], order.warnings)
-
-
-def _with_options(launch: Launch, request: _Request, chosen: _Chosen) -> Launch:
-    """Return a launch with the request's grid, block and shared memory in place of the source's."""
-    shared = request.shared or launch.shared
-    return replace(
-        launch,
-        grid=request.grid or launch.grid,
-        block=request.block or launch.block,
-        shared=shared or chosen.header_launch.shared,
-    )
-
-
-def _domain(
-    request: _Request, chosen: _Chosen, host_rules: tuple[str, ...]
-) -> tuple[str, list[str]]:
-    """Return the rules of the domain, and where the source states them.
-
-    host_rules: rules of the sizes at which the host code launches the kernel
-    """
-    if request.domain:
-        return request.domain, []
-    text = launches.own_part(request.source, chosen.unit, chosen.defined, "domain")
-    rules, remarks = launches.domain(text, chosen.template)
-    if rules == "any" and host_rules:
-        rules = ", ".join(host_rules)
-        remarks = [f"domain: {rules}; the host code launches it at no other size"]
-    return rules, remarks
-
-
-def _origin(request: _Request, of_source: stated.Stated) -> str:
-    """Return where a launch was found, with advice if only its block is replaced; "" for nowhere."""
-    origin = of_source.origin
-    block = of_source.launch.block
-    if request.grid or not request.block or parts(request.block) == parts(block):
-        return origin
-    if origin.startswith(("a comment", "the host code")):
-        return f"{origin}, which states this grid with block {block}: give --grid, too"
-    return origin
-
-
-def _launch_remarks(request: _Request, chosen: _Chosen, launch: Launch, origin: str) -> list[str]:
-    """Return the line that describes a launch of the source; no line if the request has grid and block."""
-    if not origin or (request.grid and request.block):
-        return []
-    dynamic = ""
-    if launch.shared and not chosen.header_launch.shared:
-        dynamic = f"; {launch.shared} bytes of dynamic shared memory"
-    options = ""
-    if request.grid:
-        options = "--grid and "
-    elif request.block:
-        options = "--block and "
-    return [f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {options}{origin}"]
-
-
-def _code(request: _Request, chosen: _Chosen, launch: Launch) -> Program:
-    """Return the program to compile."""
-    code = prepared(
-        request.file,
-        request.source,
-        filled(launch.function, chosen.template),
-        chosen.include,
-        request.define,
-        chosen.front,
-    )
-    return with_folders(code, request.ambiguous)
-
-
-def _headers_left_out(code: Program) -> list[str]:
-    """Return a line for each header that a program lacks."""
-    lines = []
-    for header in missing(code):
-        comma = "," if header.folders else ""
-        advice = f"{header.advice}{comma} if the kernel needs it"
-        lines.append(f"{header.where}, and is left out: {advice}")
-    return lines
-
-
-def _shared_warnings(request: _Request, chosen: _Chosen, launch: Launch, origin: str) -> list[str]:
-    """Return a warning if the host code's launch fails for its dynamic shared memory."""
-    if origin != "the host code" or request.shared:
-        return []
-    if not stated.lacks_permission(chosen.unit, launch.shared):
-        return []
-    return [
-        f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and fails: above "
-        f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
-    ]
-
-
-def _has_trial(request: _Request, order: _Order, launch: Launch) -> bool:
-    """Return whether a trial may find an order or a launch, or verify an order by names."""
-    if order.is_unclear:
-        return True
-    if not order.arguments or signature.WORKSPACE in order.arguments:
-        return False
-    has_launch = bool(launch.grid and launch.block)
-    is_by_name = not request.args and not signature.is_ladders(order.arguments)
-    return is_by_name or not has_launch
-
-
-def _with_domain_of_grid(kernel: Kernel, request: _Request) -> Kernel:
+def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:
     """Return a kernel whose domain is what its grid covers, with a warning, unless a domain is stated."""
     grid_rules, is_uneven = launches.covered(kernel.grid, kernel.template)
     domain = replace(kernel, rules=", ".join([kernel.rules, *grid_rules])).domain

@@ -21,7 +21,7 @@ _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|cons
 
 
 @dataclass(frozen=True)
-class Code:
+class PreprocessedSource:
     """The text of a source after the preprocessor."""
 
     text: str
@@ -36,7 +36,7 @@ class Code:
         return self.places[bisect_left(self.starts, start)]
 
 
-def preprocessed(source: str, define: Sequence[str]) -> Code:
+def preprocessed(source: str, define: Sequence[str]) -> PreprocessedSource:
     """Return the source without comments and directives, with macros expanded.
 
     define: further macros, as "NAME=VALUE"
@@ -88,7 +88,7 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
         macros[name] = ""
         if macro.arglist is None and not name.startswith("__"):
             macros[name] = "".join(str(token.value) for token in macro.value).strip()
-    return Code("".join(text), (*starts, length), (*places, len(source)), macros)
+    return PreprocessedSource("".join(text), (*starts, length), (*places, len(source)), macros)
 
 
 def _simplified(source: str) -> str:
