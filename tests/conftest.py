@@ -89,7 +89,7 @@ def compile_here(library: Path, order: bytes) -> tuple[bytes, str]:
 @pytest.fixture
 def laptop(monkeypatch, tmp_path):
     """A machine without a GPU, whatever machine this is, and an empty folder."""
-    for module in ("gpu.device", "runner.check", "runner.measure"):
+    for module in ("gpu.device", "runner.check", "runner.sources"):
         monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
     monkeypatch.chdir(tmp_path)
 
@@ -133,12 +133,12 @@ def drawn_before(monkeypatch):
     """The rungs whose source changed after they were timed are those that the stored figures name: a kernel may be
     edited before it is measured and drawn again.
     """
-    from worklog.runner import measure
+    from worklog.runner import sources
 
     figures = Path(__file__).parents[1] / "figures" / "README.md"
-    stated = re.findall(rf"{measure.CHANGED}: ([\w, ]+)", figures.read_text(encoding="utf-8"))
+    stated = re.findall(rf"{sources.CHANGED}: ([\w, ]+)", figures.read_text(encoding="utf-8"))
     names = {name for found in stated for name in found.split(", ")}
-    monkeypatch.setattr(measure, "source_changed", lambda name, kernels: name in names)
+    monkeypatch.setattr(sources, "source_changed", lambda name, kernels: name in names)
 
 
 @pytest.fixture

@@ -11,14 +11,24 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel import Compiled
 from worklog.kernel.device import Program
-from worklog.runner.child import Say, answering
+from worklog.runner.child import answering
+from worklog.runner.messages import (
+    CheckBegun,
+    CheckEnded,
+    CheckOrder,
+    Done,
+    Measured,
+    MeasureOrder,
+    Progressed,
+    Started,
+)  # fmt: skip
 from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.record import line
 
@@ -80,39 +90,37 @@ def act(name: str) -> None:
         what()
 
 
-def measure(order: dict[str, Any], say: Say) -> None:
+def measure(order: MeasureOrder, pipe: Connection) -> None:
     """As worklog.runner.worker.answer, but for the measuring. The calibration is another one in each process."""
-    names = [job.kernel for job in order["jobs"]]
+    names = [job.kernel for job in order.jobs]
     if names[0] == "never ready":
         os._exit(4)
     calibration = replace(CALIBRATION, offset_us=float(os.getpid()))
-    run = Run(order["harness"].as_dict(), GPU, calibration, tool={"name": "gemm-worklog"})
-    say("ready", head=run.head_lines())
+    run = Run(order.harness.as_dict(), GPU, calibration, tool={"name": "gemm-worklog"})
+    pipe.send(Started(run.head_lines()))
     for done, name in enumerate(names):
-        say("progress", done=done, doing=name)
+        pipe.send(Progressed(done, name))
         act(name)
         m = Measurement(name, (512, 512, 512), time=Estimate(100.0, 99.0, 101.0))
         description = {"choices": {"64": ["gate"], "512": ["timed"]}}
-        say("measured", number=done + 1, line=line("measurement", m), description=description)
+        pipe.send(Measured(line("measurement", m), description))
     time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)
-    say("done")
+    pipe.send(Done())
 
 
-def check(order: dict[str, Any], say: Say) -> None:
+def check(order: CheckOrder, pipe: Connection) -> None:
     """As worklog.runner.check.answer, but for the checking."""
     from worklog.runner.check import Checked  # here, since it takes a second
     from worklog.runs import Verdict, passed
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
-    begun = Checked(
-        order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled
-    )
-    say("begun", checked=begun)
-    say("progress", done=0, doing="launch 1 at 64")
-    act(order["what"].name)
-    say("checked", checked=replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32")))
+    begun = Checked(order.kernel, Verdict((), None), order.shape, "live · NVIDIA H200", compiled)
+    pipe.send(CheckBegun(begun))
+    pipe.send(Progressed(0, "launch 1 at 64"))
+    act(order.kernel.name)
+    pipe.send(CheckEnded(replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32"))))
 
 
 if __name__ == "__main__":
-    with answering() as (order, say):
-        measure(order, say) if order["do"] == "measure" else check(order, say)
+    with answering() as (order, pipe):
+        measure(order, pipe) if isinstance(order, MeasureOrder) else check(order, pipe)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from worklog.cli import main
 from worklog.problem import Shape
-from worklog.runner.worker import work_of
+from worklog.runner.products import work_of
 from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Verdict
 from worklog.runs.comparison import Comparison
 from worklog.settings import Harness

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # typing's own would have to be imported, which takes a t
 if TYPE_CHECKING:
     from typing import Any
 
+    from worklog.benchmarks.declare import bench as bench
     from worklog.blas import sgemm as sgemm
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.clocks import peaks as peaks
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from worklog.lab.magic import try_kernel as try_kernel
     from worklog.problem import Problem as Problem
     from worklog.problem.gemm import Shape as Shape
-    from worklog.runner.declare import bench as bench
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import open_run as open_run
 
 _NAMES = {
-    "runner.declare": ("bench",),
+    "benchmarks.declare": ("bench",),
     "runner.measure": ("ablate", "measure", "results"),
     "blas": ("sgemm",),
     "runner.timing": ("time",),
@@ -56,6 +56,7 @@ _ROOMS = (
     "harness",
     "runner",
     "tune",
+    "benchmarks",
     "kernel",
     "gpu",
     "problem",

@@ -102,6 +102,10 @@ class OutOfMemory(WorklogError):
     """The problem does not fit the GPU's or the host's free memory."""
 
 
+class Skipped(Exception):
+    """What isn't measured, with the reason: a row of the run, and no mistake."""
+
+
 class Interrupted(WorklogError):
     """The user stopped a run; the message says where the finished measurements are."""
 

@@ -51,7 +51,7 @@ plots.bars(
 # %%
 from IPython.display import display
 
-from worklog.runner.measure import live_wanted
+from worklog.runner.sources import live_wanted
 
 if live_wanted():
     import torch
@@ -81,7 +81,7 @@ else:
 # %%
 from pathlib import Path
 
-from worklog.runner.declare import declared
+from worklog.benchmarks.declare import declared
 
 for benchmark in declared(Path("examples") / "06_benchmarks.py"):
     display(benchmark)
@@ -93,7 +93,7 @@ for benchmark in declared(Path("examples") / "06_benchmarks.py"):
 # which find in L2 what the one before left there.
 #
 # A file of NVBench's Python benchmarks is measured the same way: replace its `import cuda.bench as bench` by `import
-# worklog.runner.nvbench as bench`.
+# worklog.benchmarks.nvbench as bench`.
 #
 # ## 3. The same work by other harnesses
 #

@@ -17,8 +17,8 @@ from worklog.cli import main
 from worklog.errors import BadSetting
 from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source
-from worklog.runner import measure as bench
-from worklog.runner.measure import Job
+from worklog.runner import execute, sources
+from worklog.runner.job import Job
 from worklog.runs import Estimate, Run, runs_dir
 from worklog.settings import COMMAND
 
@@ -150,8 +150,8 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
     def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
         (job,) = jobs
         (build,) = user_kernels
-        assert job.against == (build.name,) == ("naive@HEAD",)
-        m = replace(measured(job.kernel), shape=astuple(job.problem))
+        assert job.against == ("cuBLAS", build.name) == ("cuBLAS", "naive@HEAD")
+        m = replace(measured(job.kernel), shape=astuple(job.shape))
         return small_run(
             measurements=[
                 replace(
@@ -170,8 +170,8 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
         without_gpu.exit_code == 2
         and "--against-revision needs a live measurement" in without_gpu.stderr
     )
-    monkeypatch.setattr(bench, "carry_out", carry_out)
-    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    monkeypatch.setattr(execute, "carry_out", carry_out)
+    monkeypatch.setattr(sources, "live_wanted", lambda: True)
     result = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD")
     assert result.exit_code == code and f"\n{says} · threshold 2 %" in result.stdout
     assert "old: builds of HEAD, in one loop" in result.stdout

@@ -24,8 +24,8 @@ from worklog.cli.figures import markers
 from worklog.kernel import LADDER
 from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
-from worklog.runner import measure as bench
-from worklog.runner.measure import Job
+from worklog.runner import execute, sources
+from worklog.runner.job import Job, ablation_jobs, jobs_of
 from worklog.runs import runs_dir
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -44,18 +44,18 @@ def asked(monkeypatch):
     ) -> Run:
         found.append((list(tasks), harness))
         made = [
-            Measurement(t.kernel, astuple(t.problem), "failed", reason="wrong")
+            Measurement(t.kernel, astuple(t.shape), "failed", reason="wrong")
             if t.kernel == "shared"
-            else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.problem))
+            else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.shape))
             for t in tasks
         ]
         run = small_run(measurements=made, gpu=replace(GPU, driver="1"))
         run.save(out or runs_dir() / "run.jsonl")
         return run
 
-    monkeypatch.setattr(bench, "carry_out", carry_out)
+    monkeypatch.setattr(execute, "carry_out", carry_out)
     monkeypatch.setattr("worklog.cli.options.require_gpu", lambda advice: None)
-    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    monkeypatch.setattr(sources, "live_wanted", lambda: True)
     return found
 
 
@@ -159,16 +159,16 @@ def article(monkeypatch, tmp_path):
     """
     (tmp_path / "README.md").write_text("\n".join(markers("table")))
     quick = (("least_samples", 6), ("most_samples", 12), ("budget_s", 0.1), ("hot_ms", 0.0))
-    jobs, _ = bench.jobs_of(["naive", "cuBLAS"], [64, 128], quick)
-    for job in bench.ablation_jobs("naive", [64]):
+    jobs, _ = jobs_of(["naive", "cuBLAS"], [64, 128], quick)
+    for job in ablation_jobs("naive", [64]):
         if job.pitfalls:
             jobs.append(replace(job, changed=(*job.pitfalls.items(), *quick)))
-    jobs.sort(key=lambda job: job.problem.flops)
+    jobs.sort(key=lambda job: job.shape.flops)
     command = (sys.executable, "-m", "tests.virtual.ladder_job")
-    monkeypatch.setattr(bench, "article_jobs", lambda: jobs)
-    monkeypatch.setattr(bench, "live_wanted", lambda: True)
-    monkeypatch.setattr(bench, "source_changed", lambda *_: False)  # a function stands in for it
-    monkeypatch.setattr(bench, "carry_out", partial(bench.carry_out, command=command))
+    monkeypatch.setattr(figures, "article_jobs", lambda: jobs)
+    monkeypatch.setattr(sources, "live_wanted", lambda: True)
+    monkeypatch.setattr(sources, "source_changed", lambda *_: False)  # a function stands in for it
+    monkeypatch.setattr(execute, "carry_out", partial(execute.carry_out, command=command))
     monkeypatch.setattr(plots, "rendered", lambda chart: {".svg": chart.svg().encode()})
     # Another process would not see what is replaced here.
     monkeypatch.setattr(figures, "drawing_processes", partial(ThreadPoolExecutor, 1))
@@ -189,7 +189,7 @@ def article(monkeypatch, tmp_path):
 def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, monkeypatch):
     """Each step of the live command, up to the figures and the README's table."""
     stop = threading.Event()
-    carry_out = bench.carry_out
+    carry_out = execute.carry_out
     seen: list[int] = []
 
     def interrupted(jobs: Sequence[Job], *given: Any, progress: Any, **how: Any) -> Run:
@@ -204,7 +204,7 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
         seen.append(len(jobs))
         return carry_out(jobs, *given, **how)
 
-    monkeypatch.setattr(bench, "carry_out", interrupted)
+    monkeypatch.setattr(execute, "carry_out", interrupted)
     first = worklog("article", "--out", "my charts")
     assert first.exit_code == 130 and not Path("my charts").exists()
     said = re.search(
@@ -217,7 +217,7 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
     of = int(said[2])
     path = said[3]
     assert kept == len(Run.load(path).measurements) in (2, 3)
-    monkeypatch.setattr(bench, "carry_out", counting)
+    monkeypatch.setattr(execute, "carry_out", counting)
     second = worklog(*shlex.split(said[4]))
     assert second.exit_code == 1, second.stderr
     assert second.stdout.startswith("live · a virtual GPU · ") and "cut short" not in second.stdout
@@ -228,7 +228,7 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
     drawn = {path.stem for path in Path("my charts").glob("*.svg")}
     assert {"ladder", "ablation_naive", "drawn"} <= drawn
     assert article == {"fails": 1, "drawn": 1}
-    monkeypatch.setattr(bench, "live_wanted", lambda: False)
+    monkeypatch.setattr(sources, "live_wanted", lambda: False)
     worklog(*shlex.split(said[4]))
     assert seen == [of - kept] and article == {"fails": 2, "drawn": 2}, "nothing was measured"
 

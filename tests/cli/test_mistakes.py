@@ -18,8 +18,9 @@ from tests.cli.conftest import worklog
 from tests.conftest import WHY
 from tests.helpers import SIGNATURE
 from worklog.cli import COMMANDS, main
+from worklog.errors import Interrupted
 from worklog.kernel.disk_cache import cached
-from worklog.runner import measure as bench
+from worklog.runner import execute, sources
 from worklog.runs import documents, runs_dir
 from worklog.runs.run import Run
 
@@ -482,7 +483,7 @@ def test_a_mistake_ends_at_once_with_2_and_says_what_is_wrong_and_what_to_do(
     def minutes(*_: Any, **__: Any) -> None:
         raise AssertionError("minutes of work for a mistake")
 
-    for work in ("worklog.runner.measure.run_child", "worklog.peers.exploits.ExploitGate"):
+    for work in ("worklog.runner.execute.run_child", "worklog.peers.exploits.ExploitGate"):
         monkeypatch.setattr(work, minutes)
     monkeypatch.setattr("worklog.lab.site.chapters", minutes)
     before = held(files)
@@ -507,7 +508,7 @@ def test_mistakes_of_every_command_are_in_the_table():
     [
         (KeyboardInterrupt(), 130, "worklog: interrupted: nothing was saved\n"),
         (
-            bench.Interrupted("interrupted: 3 of 9 measurements are kept"),
+            Interrupted("interrupted: 3 of 9 measurements are kept"),
             130,
             "worklog: interrupted: 3 of 9 .*\n",
         ),
@@ -521,8 +522,8 @@ def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
     def carry_out(*_: Any, **__: Any) -> Run:
         raise error
 
-    monkeypatch.setattr(bench, "carry_out", carry_out)
-    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    monkeypatch.setattr(execute, "carry_out", carry_out)
+    monkeypatch.setattr(sources, "live_wanted", lambda: True)
     monkeypatch.setattr(documents, "WRITTEN", {})
     result = CliRunner().invoke(main, ["run"])
     assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(

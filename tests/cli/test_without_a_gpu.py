@@ -23,7 +23,7 @@ from worklog.cli.figures import markers
 from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
-from worklog.runner.measure import jobs_of
+from worklog.runner.job import jobs_of
 from worklog.runs import CHAPTERS, Progress, recordings, runs_dir
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -111,7 +111,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     monkeypatch.setattr(plots, "draw_all", draw_all)
     monkeypatch.setattr(options, "LINE_S", 0.0)
     monkeypatch.setattr(
-        "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
+        "worklog.cli.figures.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
     saved(runs_dir() / "latest.json")
     assert "run it in a checkout of worklog, or name a folder" in one_line(worklog("article"))
@@ -148,7 +148,7 @@ def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, mon
     drawn = plots.Drawn(failed={"ladder": "KeyError: 'x' (rates.py:1)"}, source=Path("kept.jsonl"))
     monkeypatch.setattr(plots, "draw_all", lambda *given: drawn)
     monkeypatch.setattr(
-        "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
+        "worklog.cli.figures.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
     saved(runs_dir() / "latest.json")
     (tmp_path / "README.md").write_text("\n".join(markers("table")))
@@ -379,6 +379,6 @@ def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
 def test_figures_of_recordings_need_no_run_of_this_machine(monkeypatch):
     """On a GPU with WORKLOG_SOURCE=live, too."""
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.sources.gpu_reason", lambda: None)
     for name, draw in figures.others(False).items():
         assert "recorded" in draw().alt or name in ("diagnosis", "error_growth")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.gate.kernels import bf16, cut, fp16, in_127_steps, summed, tf32
-from worklog.gate.guarded_buffer import Result
+from worklog.gate.guarded_buffer import LaunchResult
 from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionReference, classify, max_limit, rms_limit
 from worklog.problem.gemm import Float32, Shape, random_inputs
 from worklog.runs.records import Stage
@@ -103,7 +103,7 @@ def judged(
     b = DRAWS[draw](rng, (k, 24))
     reference = PrecisionReference(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
-    return reference.judge("precision", Result(c, np.float32(0), ""), "bf16")
+    return reference.judge("precision", LaunchResult(c, np.float32(0), ""), "bf16")
 
 
 @everywhere
@@ -145,7 +145,7 @@ def test_too_few_elements_show_no_factor():
     rng = np.random.default_rng(0)
     a = DRAWS["normal"](rng, (1, 64))
     b = DRAWS["normal"](rng, (64, 7))
-    result = Result(np.float32(1.001) * (a @ b), np.float32(0), "")
+    result = LaunchResult(np.float32(1.001) * (a @ b), np.float32(0), "")
     assert (
         "no rounding"
         not in PrecisionReference(a, b, rng).judge("precision", result, "bf16")[1].detail

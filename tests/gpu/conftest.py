@@ -12,7 +12,7 @@ from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner.measure import Job
+from worklog.runner.job import product_job
 from worklog.runs.measurement import Measurement
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def measured(session, own):
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        return measure_job(session, Job(name, shape), harness)
+        return measure_job(session, product_job(name, shape), harness)
 
     stream = cupy.cuda.get_current_stream()
     yield measure

@@ -11,6 +11,7 @@ from pytest import approx
 import worklog
 from tests.helpers import PLAIN
 from worklog import open_run, try_kernel
+from worklog.benchmarks.declare import at, declared
 from worklog.cli.run import kernel_named
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
@@ -18,8 +19,7 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.solution import Solution, find_problem
 from worklog.lab import magic
 from worklog.runner.check import check
-from worklog.runner.declare import at, declared, measure
-from worklog.runner.measure import measure_solutions
+from worklog.runner.measure import measure_benchmarks, measure_solutions
 
 # Looked for and not imported: that would take each test process without a GPU 2 seconds, too.
 NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
@@ -56,14 +56,14 @@ def test_a_file_of_benchmarks(tmp_path):
     path = tmp_path / "many.py"
     path.write_text(FILE)
     copied, by_cupy, too_large = declared(path)
-    run = measure([copied, too_large], harness=QUICK, out=tmp_path / "run.json")
+    run = measure_benchmarks([copied, too_large], harness=QUICK, out=tmp_path / "run.json")
     expected = ["measured"] * 2 + ["skipped"] * 2 + ["measured"] * 3 + ["skipped"]
     assert [m.status for m in run.measurements] == expected, [m.reason for m in run.measurements]
     large = run.measurements[5]
     assert large.axes == {"N": 2**24, "dtype": "float32"} and large.moved_bytes == 8 * 2**24
     assert large.of_copy == approx(0.9, abs=0.35) and large.hot is not None
     assert "memory is full" in str(run.measurements[-1].reason)
-    against = measure(
+    against = measure_benchmarks(
         at(["N=16777216", "dtype=float32"], [copied]),
         by_cupy,
         harness=QUICK,
@@ -75,7 +75,7 @@ def test_a_file_of_benchmarks(tmp_path):
 
 OF_NVBENCH = """
 import cupy
-import worklog.runner.nvbench as bench
+import worklog.benchmarks.nvbench as bench
 
 @bench.register()
 @bench.axis.string("how", ["stream", "external", "sync", "timer"])
@@ -107,7 +107,9 @@ def square(state: bench.State):
 def test_benchmarks_in_nvbenchs_interface(tmp_path):
     path = tmp_path / "square.py"
     path.write_text(OF_NVBENCH)
-    found = measure(declared(path), harness=QUICK, out=tmp_path / "run.json").measurements
+    found = measure_benchmarks(
+        declared(path), harness=QUICK, out=tmp_path / "run.json"
+    ).measurements
     assert [m.status for m in found] == ["measured"] * 4, [m.reason for m in found]
     us = {str(m.axes["how"]): m.us for m in found}
     assert us["external"] == approx(us["stream"], rel=0.1) and us["timer"] == approx(

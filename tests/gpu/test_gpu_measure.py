@@ -27,7 +27,9 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.launch import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
-from worklog.runner.measure import Job, carry_out, measure
+from worklog.runner.execute import carry_out
+from worklog.runner.job import product_job
+from worklog.runner.measure import measure
 from worklog.runner.timing import own_session
 from worklog.runs import CUBLAS, open_run
 from worklog.runs.run import Run
@@ -225,7 +227,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
             at.set()
 
     def work() -> None:
-        tasks = [Job(one.name, SMALL) for one in own]
+        tasks = [product_job(one.name, SMALL) for one in own]
         with pytest.raises(Interrupted):
             carry_out(tasks, QUICK, user_kernels=own, out=out, progress=progress, stop=stop)
         ended.set()

@@ -17,7 +17,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import launches, measure
-from worklog.runner.measure import Job
+from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import measure_job
 from worklog.runs import new_path

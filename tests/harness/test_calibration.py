@@ -143,7 +143,7 @@ def test_the_command_prints_the_certificate_or_json_of_this_gpu_or_of_the_record
     live, monkeypatch
 ):
     monkeypatch.setattr(
-        "worklog.runner.measure.gpu_reason", lambda: None if live else "no usable NVIDIA driver"
+        "worklog.runner.sources.gpu_reason", lambda: None if live else "no usable NVIDIA driver"
     )
     monkeypatch.setenv("WORKLOG_SOURCE", "" if live else "recorded")
     monkeypatch.setattr(

@@ -33,9 +33,9 @@ from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
-from worklog.problem import Shape
 from worklog.runner import timing, worker
-from worklog.runner.measure import Job
+from worklog.runner.job import product_job
+from worklog.runner.messages import MeasureOrder, Message
 from worklog.runs import CUBLAS, Run
 from worklog.runs.record import read_line
 
@@ -263,15 +263,13 @@ class LockableSession(VirtualSession):
 
 def of_run(clocks: str) -> tuple[str, str]:
     """The label of a measurement in a run, and what it says was degraded."""
-    order = {
-        "jobs": [Job(CUBLAS, Shape.of(64))],
-        "harness": SHORT.but(clocks=clocks),
-        "user_kernels": {},
-    }
-    said: dict[str, Any] = {}
-    worker.answer(order, lambda kind, **words: said.update({kind: words}), LockableSession)
-    run = Run.begin(said["ready"]["head"], Path("run.jsonl"))
-    run.add(read_line(said["measured"]["line"]))
+    jobs = [product_job(CUBLAS, 64)]
+    order = MeasureOrder(jobs=jobs, harness=SHORT.but(clocks=clocks), user_kernels={})
+    messages: list[Message] = []
+    worker.answer(order, SimpleNamespace(send=messages.append), LockableSession)
+    started, _, measured, _ = messages
+    run = Run.begin(started.head, Path("run.jsonl"))
+    run.add(read_line(measured.line))
     (m,) = run.measurements
     return m.label, str([run.notes, m.degradations])
 

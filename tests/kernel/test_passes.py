@@ -21,7 +21,7 @@ from worklog.kernel.launch import Launch
 from worklog.kernel.prediction import bound
 from worklog.kernel.signature import LADDER
 from worklog.problem.gemm import Domain, Shape, random_inputs
-from worklog.runner.launches import Loop, Pool, Trespass, elements
+from worklog.runner.launches import Loop, OutOfBoundsWrite, Pool, elements
 from worklog.runs import recorded_run
 
 SOURCE = Path(__file__).with_name("two_passes.cu")
@@ -178,7 +178,11 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     other = NumpySubject(device, correct)
     loop = Loop(checker, (owner, other), ("owner", "other"), in_step=True, pool=pool, **KINDS[kind])
     places = set()
-    with nullcontext() if spilled is None else pytest.raises(Trespass, match=OUTSIDE_WORKSPACE):
+    with (
+        nullcontext()
+        if spilled is None
+        else pytest.raises(OutOfBoundsWrite, match=OUTSIDE_WORKSPACE)
+    ):
         for _ in range(3):
             loop.move()
             places.add(owner.workspace.start)

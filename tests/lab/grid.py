@@ -6,7 +6,7 @@ from typing import Any
 from tests import helpers
 from tests.record.grid import grid_jobs
 from worklog.lab.readings import Answers, grid_runs
-from worklog.runner.measure import Job
+from worklog.runner.job import Job
 from worklog.runs import Measurement, Roof, Run, Samples, Side
 
 OFFSET = 3.0
@@ -36,9 +36,7 @@ def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
     tasks = [
-        t
-        for t in grid_jobs()
-        if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without
+        t for t in grid_jobs() if (t.kernel, t.shape.m) in UNBIASED_US and t.pitfalls not in without
     ]
     measurements = [measured(task) for task in tasks]
     calibration = replace(helpers.CALIBRATION, offset_us=OFFSET)
@@ -65,7 +63,7 @@ def part_of_the_recording() -> Run:
 def measured(task: Job) -> Measurement:
     """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
     biased = task.pitfalls
-    shape = task.problem
+    shape = task.shape
     us = true_us(task.kernel, shape.m, biased)
     read = us + (0.0 if biased.get("timer") == "host" else OFFSET)
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]

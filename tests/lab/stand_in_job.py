@@ -6,35 +6,35 @@ python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS 
 import os
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from tests.lab.grid import small_grid
-from worklog.runner.child import Say, started
+from worklog.runner.child import started
+from worklog.runner.messages import Done, Measured, MeasureOrder, Progressed, Started
 from worklog.runs.record import line
 
 
 def main() -> None:
-    order, say = started()
+    order, pipe = started()
     for name in sys.argv[2:]:
         Path(name).write_text(str(os.getpid()))
-    work(order, say, sys.argv[1])
+    work(order, pipe, sys.argv[1])
 
 
-def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
+def work(order: MeasureOrder, pipe: Connection, seconds: str) -> None:
     """The jobs, out of the grid that was made by hand."""
     grid = replace(small_grid(), origin="live")
     file = Path(seconds)
-    say("ready", head=grid.head_lines())
-    for number, job in enumerate(order["jobs"]):
-        say("progress", done=number, doing=str(job))
+    pipe.send(Started(grid.head_lines()))
+    for number, job in enumerate(order.jobs):
+        pipe.send(Progressed(number, str(job)))
         if number:
             time.sleep(float(file.read_text() if file.exists() else seconds))
         (m,) = grid.select(job.kernel, job.shape, job.pitfalls)
-        say("measured", number=number + 1, line=line("measurement", m), description={})
-    say("done")
+        pipe.send(Measured(line("measurement", m), {}))
+    pipe.send(Done())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
 from worklog.problem.gemm import Shape
-from worklog.runner import check, timing
+from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runs import NothingToDraw, recorded_run
@@ -301,7 +301,7 @@ def gpu(monkeypatch):
             kernels={name: {"registers": 7} for name in names},
         )
 
-    for module in (bench, check, device):
+    for module in (sources, check, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
     monkeypatch.setattr(bench, "measure", measure)
     on_a_gpu = lambda kernel, gpu: (compile_for(kernel, None)[0], "live · a GPU")  # noqa: E731

@@ -34,7 +34,7 @@ from worklog.lab.readings import (
 )
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.measure import why_not_live
+from worklog.runner.sources import why_not_live
 from worklog.runs import BF16_DATASHEET_TFLOPS, BadRunFile, recordings
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run
@@ -171,7 +171,7 @@ def test_where_the_panels_runs_come_from(monkeypatch):
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert readings.grid_runs() == [] and readings.grid_runs(SHIPPED) == [SHIPPED]
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.sources.gpu_reason", lambda: None)
     assert why_not_live() == "WORKLOG_SOURCE=recorded"
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert why_not_live() is None
@@ -450,7 +450,7 @@ JOB = str(Path(__file__).with_name("stand_in_job.py"))
 
 
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.sources.gpu_reason", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, (sys.executable, *job))
 
@@ -500,8 +500,8 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
 
 CRASHES = """
 from tests.lab.stand_in_job import *
-order, say = started()
-say("ready", head=small_grid().head_lines())
+order, pipe = started()
+pipe.send(Started(small_grid().head_lines()))
 os.abort()
 """
 

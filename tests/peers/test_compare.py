@@ -17,10 +17,10 @@ from tests.helpers import GPU, compared
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession
+from worklog.benchmarks.declare import declared
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, works_on
-from worklog.runner.declare import declared
 from worklog.runs import runs_dir
 from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate

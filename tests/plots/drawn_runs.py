@@ -40,10 +40,11 @@ from worklog.lab.rungs import Climb
 from worklog.lab.widgets import Panel
 from worklog.plots import FIGURES, Drawing
 from worklog.plots.charts.ablation import in_row
-from worklog.problem import Shape
-from worklog.runner.measure import Job, ablation_jobs
-from worklog.runner.session import Ready, Session
-from worklog.runner.worker import work_of
+from worklog.problem import Point, Shape
+from worklog.runner.job import Job, ablation_jobs, product_job
+from worklog.runner.prepared import Prepared, measurement
+from worklog.runner.products import work_of
+from worklog.runner.session import Session
 from worklog.runs import (
     CUBLAS,
     BadRunFile,
@@ -149,7 +150,9 @@ def make_run(recipe: Drawn) -> Run:
     cards = [CARDS[recipe.card]]
     if recipe.second_card is not None:
         cards.append(CARDS[recipe.second_card])
-    jobs = [Job(name, shape) for shape in recipe.sizes for name in (*recipe.kernels, CUBLAS)]
+    jobs = [
+        product_job(name, shape) for shape in recipe.sizes for name in (*recipe.kernels, CUBLAS)
+    ]
     for name in recipe.kernels[: recipe.ablated]:
         jobs += [job for job in ablation_jobs(name, recipe.sizes) if job.pitfalls]
     head = session_on(cards[0]).calibration
@@ -176,7 +179,8 @@ def make_run(recipe: Drawn) -> Run:
     if recipe.benchmark:
         for n in (8, 64):
             for name in ("copy", "scan"):
-                job = Job(name, None, axes=(("N", n), ("dtype", "half")), against=("theirs",))
+                point = Point(axes=(("N", n), ("dtype", "half")))
+                job = Job(name, point, against=("theirs",))
                 run.add(measured(recipe, rng, harness, cards[0], job))
     run.complete = recipe.seed % 3 > 0
     return run
@@ -194,19 +198,22 @@ def measured(
             return job.without_time("skipped", reason)
         return job.failed(Verdict((failed("exact on edge shapes", reason),), None))
     session = session_on(card)
-    work = work_of(job.shape) if job.shape else replace(work_of(Shape.of(64)), flops=None)
+    work = (
+        work_of(job.shape) if job.point.is_product else replace(work_of(Shape.of(64)), flops=None)
+    )
     samples = samples_of(recipe, rng, own, card, job)
-    ready = Ready(own, work, [f"{name}: {value}" for name, value in own.biased().items()], verdict)
+    biases = [f"{name}: {value}" for name, value in own.biased().items()]
+    prepared = Prepared(job, own, work, biases, verdict)
     degraded = [] if recipe.turns > 5 else ["not converged: ±0.5 % was not reached in 5 samples"]
-    return session.measurement(job, ready, Reading(samples, not degraded, 9, degraded), [])
+    return measurement(session, prepared, Reading(samples, not degraded, 9, degraded), verdict)
 
 
 def samples_of(
     recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Samples:
     """Make up the samples of a job: the kernel and its baselines alternate, and each biased setting moves the time."""
-    names = (job.kernel, *job.baselines)
-    flops = job.shape.flops if job.shape else 1e7
+    names = (job.kernel, *job.against)
+    flops = job.shape.flops if job.point.is_product else 1e7
     sides = list[Side]()
     for name in names:
         speed = 0.05 + np.random.default_rng([recipe.seed, *name.encode()]).random()
@@ -216,7 +223,7 @@ def samples_of(
             us *= math.exp(recipe.moved * u)
         if harness.timer == "host":
             us = 25.0 * math.exp(HOST_SD * rng.standard_normal())
-        elif job.shape:
+        elif job.point.is_product:
             us += CALIBRATION.offset_us
         times = us * np.exp(recipe.noise * rng.standard_normal(recipe.turns))
         if harness.warmup == "none":
@@ -229,7 +236,7 @@ def samples_of(
         places = [turn // 3 if varied else 0 for turn in range(recipe.turns)]
         hot = [float(us)] * 3 if harness.hot_ms else []
         rounded = [round(float(time), 3) for time in times]
-        sides.append(Side(name, rounded, clocks, places, hot, 1 if job.shape else None))
+        sides.append(Side(name, rounded, clocks, places, hot, 1 if job.point.is_product else None))
     counts = [1] * recipe.turns
     if recipe.turns > 6:
         counts[-1] = 0

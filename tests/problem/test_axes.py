@@ -63,13 +63,13 @@ def test_a_range_is_pythons_with_its_end(low, length, step):
 
 def test_the_product_has_every_combination_once_the_last_axis_fastest():
     space = Space("ladder", (Axis.parse("N=1,2"), Axis.parse("T[type]=float,half")))
-    assert [str(point) for point in space.points()] == [
+    assert [str(point) for point in space.configurations()] == [
         "N=1 T=float",
         "N=1 T=half",
         "N=2 T=float",
         "N=2 T=half",
     ]
-    assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
+    assert [str(point) for point in Space("one", ()).configurations()] == ["the only point"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds, says)
     space = Space(
         "sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None
     )
-    assert [str(point) for point in space.points() if point.skipped] == ["N=1 K=1"]
+    assert [str(point) for point in space.configurations() if point.skipped] == ["N=1 K=1"]
     assert space.preview(seconds) == (
         f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is too small; 5 to measure, {says}"
     )
@@ -103,7 +103,9 @@ def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_i
         Space("sizes", (Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")))
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
         Space("wide", tuple(Axis.parse(f"A{n}=1:100000") for n in range(5)))
-    assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {
+    assert next(
+        Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).configurations()
+    ).values == {
         "N": 1,
         "K": 1,
     }

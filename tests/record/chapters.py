@@ -19,7 +19,8 @@ import worklog
 from worklog.gpu.profile import limit, profiled
 from worklog.kernel import LADDER, Kernel, rungs
 from worklog.problem import Shape
-from worklog.runner.measure import Job, carry_out
+from worklog.runner.execute import carry_out
+from worklog.runner.job import product_job
 from worklog.settings import Harness
 
 TILES = (
@@ -56,7 +57,7 @@ def tiles(out: Path) -> None:
 def waits(out: Path) -> None:
     """Each rung that copies tiles, with both states of L2 one after the other."""
     jobs = [
-        Job(rung.name, Shape.of(size), changed)
+        product_job(rung.name, Shape.of(size), changed)
         for size in (256, 512, 768, 1024)
         for rung in LADDER
         for changed in ((), (("l2", "warm"),))
@@ -78,7 +79,7 @@ def bounds(out: Path) -> None:
         )
         for kernel in rows
     ]
-    jobs = [Job(kernel.name, Shape.of(size)) for size in ROWS for kernel in rows]
+    jobs = [product_job(kernel.name, Shape.of(size)) for size in ROWS for kernel in rows]
     passes = list[Kernel]()
     for size in map(Shape.of, (4096, 8192)):
         whole = rungs.split_at(size)
@@ -91,7 +92,7 @@ def bounds(out: Path) -> None:
             idea="",
         )
         passes.append(replace(first, choose=None))
-        jobs += [Job("split", size), Job(first.name, size, (("gate", False),))]
+        jobs += [product_job("split", size), product_job(first.name, size, (("gate", False),))]
     run = carry_out(jobs, Harness(), user_kernels=[*rows, *passes], out=out)
     for name, sizes in COUNTED:
         for size in map(Shape.of, sizes.split()):

@@ -18,7 +18,7 @@ import click
 
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape
-from worklog.runner.measure import Job
+from worklog.runner.job import product_job
 from worklog.runs import CUBLAS, Measurement, Run, write_text
 from worklog.settings import Harness
 from worklog.tune import sweep
@@ -53,7 +53,7 @@ def against_each_other(
 ) -> list[Measurement]:
     """Tiles in one loop on each card."""
     kernels = {variant.name: variant.kernel for variant in chosen.kept if variant.name in names}
-    job = Job(names[0], chosen.shape, against=tuple(names[1:]))
+    job = product_job(names[0], chosen.shape, (), *names[1:])
     how = partial(on_card, "finals", Harness(), None)
     return [
         future.result().measurement

@@ -25,7 +25,8 @@ import numpy as np
 
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
-from worklog.runner.measure import Job, carry_out
+from worklog.runner.execute import carry_out
+from worklog.runner.job import Job, product_job
 from worklog.runs import CUBLAS, Run, write_text
 from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
 from worklog.runs.estimates import NORMAL
@@ -71,7 +72,7 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
     cycles = dict(FIRST)
     share = dict[int, float]()
     for _ in range(3):
-        jobs = [Job("warptiled", Shape.of(size), against=(f"slower_{size}",)) for size in SIZES]
+        jobs = [product_job("warptiled", Shape.of(size), (), f"slower_{size}") for size in SIZES]
         run, _ = measured(jobs, [slower(size, cycles[size]) for size in SIZES])
         for size, m in zip(SIZES, run.measurements, strict=True):
             ratio = m.against[f"slower_{size}"]
@@ -97,7 +98,9 @@ def record(count: int) -> dict[str, Any]:
     runs = list[Run]()
     cycles, share = calibrated()
     kernels = [slower(size, cycles[size]) for size in SIZES]
-    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")]
+    jobs = [
+        product_job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")
+    ]
     while len(processes) < count and time.monotonic() - began < LIMIT_S:
         run, wall_s = measured(jobs, kernels)
         runs.append(run)

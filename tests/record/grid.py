@@ -7,7 +7,8 @@ from itertools import combinations
 from pathlib import Path
 
 from worklog.problem import Shape
-from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES, Changes, Job, carry_out
+from worklog.runner.execute import carry_out
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, Changes, Job, product_job
 from worklog.settings import PITFALLS, Harness
 
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
@@ -36,7 +37,11 @@ def grid_jobs() -> list[Job]:
             biased.pop("queue", None)
         distinct[tuple(biased.items())] = None
     places = [(name, Shape.of(size)) for size in GRID_SIZES for name in ABLATION_RUNGS]
-    return [Job(name, shape, changes + SAMPLING) for name, shape in places for changes in distinct]
+    return [
+        product_job(name, shape, changes + SAMPLING)
+        for name, shape in places
+        for changes in distinct
+    ]
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ import click
 import pandas as pd
 
 from tests.record import recording
+from worklog.benchmarks import declare
 from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, gpu_reason, software
 from worklog.kernel.solution import Solution
-from worklog.runner import declare, measure
-from worklog.runner.measure import CASE
+from worklog.problem import CASE
+from worklog.runner import measure
 from worklog.runs import Measurement, documents, source_label, tool
 from worklog.runs.changes import nvbench_states
 from worklog.settings import Harness
@@ -149,7 +150,7 @@ def nvbench(example: Example, _: Clones) -> list[Row]:
     axis_words, names = (
         [word for option, word in pairs if option == which] for which in ("-a", "-b")
     )
-    for m in declare.measure(
+    for m in measure.measure_benchmarks(
         declare.declared(example.ours, names, axis_words), harness=HARNESS
     ).measurements:
         cold, hot, skipped = theirs.get((m.kernel, point_of(m.axes)), (None, None, ""))

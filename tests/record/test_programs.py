@@ -23,11 +23,11 @@ from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
 from worklog import lab
+from worklog.benchmarks import declare
 from worklog.kernel import rung
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
-from worklog.runner import declare
-from worklog.runner.measure import carry_out
+from worklog.runner.execute import carry_out
 from worklog.runs import Estimate, Measurement, recordings
 from worklog.runs.comparison import open_comparison
 from worklog.runs.estimates import NORMAL, process_half_us
@@ -45,7 +45,7 @@ def product(state):
     a, b, c = xp.empty(n, n), xp.empty(n, n), xp.empty(n, n)
     state.exec(lambda launch: xp.gemm(1.0, a, b, 0.0, c))
 """
-REPLACE = '"import cuda.bench as" = "import worklog.runner.nvbench as"'
+REPLACE = '"import cuda.bench as" = "import worklog.benchmarks.nvbench as"'
 DATA = f"""
 repository = {{ NVBench = ["a/b", "1"] }}
 [[NVBench]]

@@ -15,7 +15,7 @@ from tests.runner.conftest import JOB
 from worklog.kernel import Kernel, best
 from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
-from worklog.runner.measure import carry_out
+from worklog.runner.execute import carry_out
 
 
 def truth_of(before):

@@ -25,7 +25,8 @@ from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
 from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, choose, table
 from worklog.problem import Shape, drawn
-from worklog.runner.measure import Changes, Job, carry_out
+from worklog.runner.execute import carry_out
+from worklog.runner.job import Changes, Job, product_job
 from worklog.runs import Gpu, Run
 from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness
@@ -149,7 +150,9 @@ def timed_trials(listed: Sequence[Trial], out: Path) -> Run:
     checked = set[str]()
     for trial in listed:
         jobs.append(
-            Job(trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ()))
+            product_job(
+                trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ())
+            )
         )
         checked.add(trial.entry)
     return timed(jobs, [*kernels.values()], out, TUNING_S)
@@ -368,8 +371,8 @@ def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> Non
         for shape in kinds
     }
     slow = {Shape.of(size): "slow before" for size in SLOW.split()}
-    jobs = [Job("best", shape) for shape in (*slow, *kinds)]
-    jobs += [Job(name, shape) for shape, name in both.items() if name == "split"]
+    jobs = [product_job("best", shape) for shape in (*slow, *kinds)]
+    jobs += [product_job(name, shape) for shape, name in both.items() if name == "split"]
     run = timed(jobs, [], out, RESULT_S)
     print(run.shares(slow), run.shares(kinds), sep="\n")
     ratios = {(m.kernel, m.problem): m.ratio for m in run.measurements if m.ratio}

@@ -8,9 +8,10 @@ import pytest
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
+from worklog.benchmarks.declare import declared
 from worklog.kernel import Kernel, Program
 from worklog.kernel.launch import Launch
-from worklog.runner.declare import declared
+from worklog.runner.job import Job
 from worklog.runner.worker import measure_job
 from worklog.runs.measurement import Measurement
 
@@ -27,7 +28,8 @@ def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Mea
     """The first point of a file's benchmark, against others of it, measured in this process on a virtual GPU."""
     xp.machine = Machine()
     chosen = declared(file, [name, *against], axes)
-    job = next(benchmark for benchmark in chosen if benchmark.name == name).jobs(*against)[0]
+    benchmark = next(benchmark for benchmark in chosen if benchmark.name == name)
+    job = Job(name, benchmark.points()[0], against=against)
     return measure_job(
         VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK
     )

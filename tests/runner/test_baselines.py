@@ -16,6 +16,7 @@ from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, PEAK_TFLOPS, QUICK, VirtualSession, measure
+from worklog.benchmarks import Call
 from worklog.cli.run import kernel_named
 from worklog.errors import BadSetting
 from worklog.gate.checker import fp32_roof
@@ -23,10 +24,12 @@ from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.runner.launches import Loop, Trespass
-from worklog.runner.measure import Job, jobs_of, require_measurable
-from worklog.runner.timing import Call, time_on
-from worklog.runner.worker import loop_of, measure_job
+from worklog.runner.execute import require_measurable
+from worklog.runner.job import jobs_of, product_job
+from worklog.runner.launches import Loop, OutOfBoundsWrite
+from worklog.runner.products import loop_of
+from worklog.runner.timing import time_on
+from worklog.runner.worker import measure_job
 from worklog.runs import CUBLAS, Measurement, Run, Work
 
 SHAPE = Shape(96, 64, 80)
@@ -63,7 +66,7 @@ def ratio_to(m: Measurement, name: str) -> float:
 
 def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     session = VirtualSession(xp.machine, *host.values())
-    m = measure_job(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
+    m = measure_job(session, product_job("plain", SHAPE, (), "slow", "wrong"), QUICK)
     assert m.status == "measured" and [*m.against] == ["cuBLAS", "slow", "wrong"]
     assert [side.name for side in m.samples.sides] == ["plain", "cuBLAS", "slow"]
     assert len({len(side.us) for side in m.samples.sides}) == 1
@@ -71,9 +74,9 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     assert ratio_to(m, "cuBLAS") != ratio_to(m, "slow") and m.against["wrong"] is None
     assert any(said.startswith("the baseline wrong failed at") for said in m.degradations)
     assert str(small_run(measurements=[m])).count("–") == 1, "it has no number"
-    turned = measure_job(session, Job("slow", SHAPE, against=("plain",)), QUICK)
+    turned = measure_job(session, product_job("slow", SHAPE, (), "plain"), QUICK)
     assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
-    failed = measure_job(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
+    failed = measure_job(session, product_job("wrong", SHAPE, (), "plain"), QUICK)
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
 
 
@@ -82,13 +85,18 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     [({}, True), ({"order": "sequential"}, False), ({"timer": "graph", "l2": "rotate"}, False)],
 )
 def test_kernels_share_buffers_where_they_take_turns_launch_by_launch(changes, in_step):
-    loop = loop_of(VirtualSession(Machine()), Job(CUBLAS, SHAPE), QUICK.but(**changes), [CUBLAS])
+    loop = loop_of(
+        VirtualSession(Machine()), product_job(CUBLAS, SHAPE), QUICK.but(**changes), [CUBLAS]
+    )
     assert loop.in_step is in_step
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(host, tmp_path):
     jobs, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
-    assert [(job.kernel, job.against) for job in jobs] == [("plain", ("slow",)), ("slow", ())]
+    assert [(job.kernel, job.against) for job in jobs] == [
+        ("plain", ("cuBLAS", "slow")),
+        ("slow", ("cuBLAS",)),
+    ]
     m = measure_job(VirtualSession(xp.machine, *own), jobs[0], QUICK)
     run = Run.load(small_run(measurements=[m]).save(tmp_path / "run.jsonl"))
     assert run.select() == [m] and m.baseline == "cuBLAS"
@@ -139,7 +147,7 @@ def test_pytorch_is_asked_for_fp32(monkeypatch):
 def test_what_cannot_be_measured_here_is_skipped_and_says_why():
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
+    found = measure_job(session, product_job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == (
         "skipped",
         worklog.rung("bulk_copies").missing_on("sm_80"),
@@ -154,7 +162,7 @@ def test_what_cannot_be_measured_here_is_skipped_and_says_why():
 def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
     def trespasses(loop: Loop) -> None:
         if loop.guarded:
-            raise Trespass("it wrote outside C")
+            raise OutOfBoundsWrite("it wrote outside C")
 
     monkeypatch.setattr(Loop, "require_intact", trespasses)
     found = measure(VirtualSession(Machine()), CUBLAS, Shape.of(64))
@@ -167,7 +175,7 @@ def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host):
     session = VirtualSession(xp.machine, *host.values())
     locked = QUICK.but(clocks="locked:1395")
-    found = measure_job(session, Job("plain", SHAPE, against=("slow",)), locked)
+    found = measure_job(session, product_job("plain", SHAPE, (), "slow"), locked)
     assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(
         found.degradations
     )

@@ -22,16 +22,16 @@ from worklog.runs import silent
 HEAD = """
 import os, pickle, signal, subprocess, sys, time
 from multiprocessing.connection import Connection
-order = pickle.load(sys.stdin.buffer)
-pipe = Connection(order["answers"], readable=False)
-def say(**words): pipe.send({"is": "said", **words})
+order, answers = pickle.load(sys.stdin.buffer)
+pipe = Connection(answers, readable=False)
+def say(**words): pipe.send(words)
 """
 
 
 def run(source: str, progress: Any = silent, **how: Any) -> tuple[list[dict[str, Any]], Ended]:
     """All answers of a process, and its end."""
     command = (sys.executable, "-u", "-c", HEAD + source)
-    order = {"what": "x" * 1_000_000}
+    order: Any = {"what": "x" * 1_000_000}
     *said, ended = run_child(order, progress, command=command, **{"timeout_s": WAIT_S, **how})
     return said, ended
 
@@ -48,8 +48,8 @@ def test_it_gets_its_order_answers_and_ends(capfd):
         == "its process exited without an answer (exit code 3), and last printed 'last words'"
     )
     assert "last words" in capfd.readouterr().err
-    said, _ = run("say(good=1)\nos.write(order['answers'], b'\\xff\\x00{]' * 9)\nsay(lost=1)")
-    assert said == [{"is": "said", "good": 1}]
+    said, _ = run("say(good=1)\nos.write(answers, b'\\xff\\x00{]' * 9)\nsay(lost=1)")
+    assert said == [{"good": 1}]
 
 
 def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeypatch):
@@ -93,12 +93,12 @@ for _ in run_child({{}}, {progress}, timeout_s=300.0, command=(sys.executable, "
 JOB = """
 import ctypes, os, sys
 from worklog.runner.child import started
-order, say = started()
-say("ready")
+order, pipe = started()
+pipe.send("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
 # Its parent has gone before it says that it ends with it. It answers nothing: that would end it, too.
-LATE = "import time; time.sleep(1.0)\n" + JOB.replace('say("ready")\n', "")
+LATE = "import time; time.sleep(1.0)\n" + JOB.replace('pipe.send("ready")\n', "")
 
 
 def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch):
@@ -144,14 +144,14 @@ def test_a_child_does_not_wait_before_it_begins():
 import sys, time
 from worklog.runner.child import started
 began = time.monotonic()
-order, say = started()
-say("began", seconds=time.monotonic() - began)
+order, pipe = started()
+pipe.send(time.monotonic() - began)
 """
     fastest = WAIT_S
     for _ in range(3):  # a busy machine may stop a process at any place
         command = (sys.executable, "-c", source)
-        answer, _ = run_child({}, timeout_s=WAIT_S, command=command)
-        fastest = min(fastest, answer["seconds"])
+        seconds, _ = run_child({}, timeout_s=WAIT_S, command=command)
+        fastest = min(fastest, seconds)
         if fastest < 0.5:
             break
     assert fastest < 0.5

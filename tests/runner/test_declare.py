@@ -11,11 +11,13 @@ from tests.helpers import small_run
 from tests.runner.conftest import JOB, at_point
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, true_us
+from worklog.benchmarks import declare
+from worklog.benchmarks.declare import Benchmark, State, declared
 from worklog.errors import BadSetting
 from worklog.problem import Axis, Shape
-from worklog.runner import declare
-from worklog.runner.declare import Benchmark, State, declared, measure
-from worklog.runner.measure import carry_out
+from worklog.runner import execute
+from worklog.runner.execute import carry_out
+from worklog.runner.measure import measure_benchmarks
 
 FILE = """
 import os
@@ -143,7 +145,7 @@ def test_a_point_that_cannot_be_timed_has_a_reason(file, n, mode, status, reason
 def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file):
     _, zipped, _, leaves = declared(file)
     with pytest.raises(BadSetting, match="only one has an axis K, M, N, op"):
-        measure([zipped, leaves], leaves)
+        measure_benchmarks([zipped, leaves], leaves)
     found = at_point(file, "two by two", "two by two", "same", axes=("M=64", "K=80", "op=rounded"))
     ratios = {name: ratio and ratio.value for name, ratio in found.against.items()}
     assert {name for name, ratio in ratios.items() if ratio == approx(1.0, rel=0.05)} >= {"same"}, (
@@ -158,10 +160,10 @@ def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file):
 
 
 def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_path):
-    monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=JOB))
+    monkeypatch.setattr(execute, "carry_out", partial(carry_out, command=JOB))
     doing: list[str] = []
     out = tmp_path / "run.json"
-    measured = measure(
+    measured = measure_benchmarks(
         declared(file, ["leaves"]),
         harness=QUICK,
         progress=lambda *how: doing.append(how[2]),
@@ -183,10 +185,10 @@ def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_pat
 def test_axes_make_points_together_or_in_all_combinations(file):
     product, zipped, *_ = declared(file)
     assert (
-        len([*product.space.points()]) == 33
-        and sum(p.skipped == "small" for p in product.space.points()) == 11
+        len([*product.space.configurations()]) == 33
+        and sum(p.skipped == "small" for p in product.space.configurations()) == 11
     )
-    assert [list(p.values.values()) for p in zipped.space.points()] == [
+    assert [list(p.values.values()) for p in zipped.space.configurations()] == [
         [64, 80, "plain"],
         [64, 80, "rounded"],
         [128, 160, "plain"],
@@ -216,7 +218,7 @@ def test_values_have_the_type_of_their_axis():
     def several(state: State) -> None:
         pass
 
-    first = several.values(next(several.space.points()).values)
+    first = several.values(next(several.space.configurations()).values)
     assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "y": 1.0, "f": sum}
     assert [type(first[name]) for name in ("N", "x", "n", "y")] == [int, float, int, float]
     state = State(first, 7, None)

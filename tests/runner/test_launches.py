@@ -13,7 +13,7 @@ from tests.virtual.session import once
 from worklog.gate import SgemmChecker
 from worklog.kernel import Program, rung
 from worklog.problem.gemm import Shape
-from worklog.runner.launches import Loop, Pool, Trespass, elements
+from worklog.runner.launches import Loop, OutOfBoundsWrite, Pool, elements
 
 SHAPE = Shape(32, 64, 32)
 SETS = 6
@@ -159,7 +159,7 @@ def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a
         return looped.loop.stage().passed
 
     assert passes(correct) and not passes(wrong_where_it_swaps())
-    with pytest.raises(Trespass, match="it wrote outside C"):
+    with pytest.raises(OutOfBoundsWrite, match="it wrote outside C"):
         passes(spills)
 
 
@@ -207,7 +207,7 @@ def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind):
     assert stage.passed, stage.detail
     spilled = Looped(kind, spills, pooled=True)
     spilled.turn(2)
-    with pytest.raises(Trespass, match="outside C"):
+    with pytest.raises(OutOfBoundsWrite, match="outside C"):
         spilled.loop.stage()
 
 

@@ -17,9 +17,11 @@ from worklog.errors import BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner import measure as bench
+from worklog.runner import execute, sources
 from worklog.runner.child import run_child
-from worklog.runner.measure import Job, carry_out
+from worklog.runner.execute import carry_out
+from worklog.runner.job import jobs_of, product_job
+from worklog.runner.messages import MeasureOrder
 from worklog.runs import BadRunFile
 from worklog.runs.run import Run
 
@@ -30,7 +32,7 @@ def measure(*names: str, **how: Any) -> Run:
     """The kernels measured in foreign processes."""
     how = {"harness": Harness(), "command": FOREIGN, **how}
     own = [mine(name) for name in dict.fromkeys(names) if name != "naive"]
-    return carry_out([Job(name, SHAPE) for name in names], user_kernels=own, **how)
+    return carry_out([product_job(name, SHAPE) for name in names], user_kernels=own, **how)
 
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path):
@@ -125,31 +127,31 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(pids, c
 def test_a_host_functions_process_measures_nothing_else(monkeypatch):
     orders: list[list[str]] = []
 
-    def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Any:
-        orders.append([job.kernel for job in order["jobs"]])
+    def noted(order: MeasureOrder, *rest: Any, **how: Any) -> Any:
+        orders.append([job.kernel for job in order.jobs or ()])
         return run_child(order, *rest, **how)
 
-    monkeypatch.setattr(bench, "run_child", noted)
+    monkeypatch.setattr(execute, "run_child", noted)
     names = ["first", "last", "fine", "fine", "other", "first", "last"]
     own = [
         mine("first"),
         mine("last"),
         *(Kernel.from_function(f"os:{name}") for name in ("fine", "other")),
     ]
-    tasks = [Job(name, SHAPE) for name in names]
-    tasks[-1] = Job("last", SHAPE, against=("fine",))
+    tasks = [product_job(name, SHAPE) for name in names]
+    tasks[-1] = product_job("last", SHAPE, (), "fine")
     run = carry_out(tasks, Harness(), user_kernels=own, command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
     assert orders == [["first", "last"], ["fine", "fine"], ["other"], ["first"], ["last"]]
 
 
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids, monkeypatch):
-    def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Any:
+    def impatient(order: MeasureOrder, *rest: Any, timeout_s: float, **how: Any) -> Any:
         """Only with the first process: the second one may be slow."""
-        hangs = order["jobs"][0].kernel != "fine"
+        hangs = (order.jobs or [])[0].kernel != "fine"
         return run_child(order, *rest, timeout_s=0.5 if hangs else timeout_s, **how)
 
-    monkeypatch.setattr(bench, "run_child", impatient)
+    monkeypatch.setattr(execute, "run_child", impatient)
     run = measure("hangs with the lock", "fine")
     assert [m.status for m in run.measurements] == ["failed", "measured"]
     assert "hung: no progress for " in str(run.measurements[0].reason)
@@ -186,7 +188,7 @@ def test_a_process_that_is_never_ready_is_an_error():
 def test_a_mistake_is_found_before_a_process_starts():
     for tasks, why in (
         ([], "nothing to measure"),
-        ([Job("nonsense", SHAPE)], "no rung 'nonsense'"),
+        ([product_job("nonsense", SHAPE)], "no rung 'nonsense'"),
     ):
         with pytest.raises(BadSetting, match=why):
             carry_out(tasks, Harness(), command=("/nonexistent",))
@@ -282,12 +284,12 @@ def test_a_run_of_another_setup_is_not_resumed(changed, differs, tmp_path):
 
 
 def test_a_run_lacks_what_it_never_measured_and_is_not_resumed_with_another_source():
-    jobs, _ = bench.jobs_of(["naive", "shared"], [256, 512])
-    biased = bench.jobs_of(["naive"], [256], (("l2", "warm"),))[0]
+    jobs, _ = jobs_of(["naive", "shared"], [256, 512])
+    biased = jobs_of(["naive"], [256], (("l2", "warm"),))[0]
     rows = [measured("naive", 256), measured("shared", 512), measured("naive", 256, l2="warm")]
     run = small_run(measurements=rows)
-    lacking = bench.missing_from(run, [*jobs, *biased])
+    lacking = sources.missing_from(run, [*jobs, *biased])
     assert [str(job) for job in lacking] == ["shared at 256", "naive at 512"]
     run.kernels["naive"] = {"sha256": "0" * 64}
     with pytest.raises(BadSetting, match="the source of naive has changed since"):
-        bench.missing_from(run, jobs)
+        sources.missing_from(run, jobs)

@@ -6,11 +6,11 @@ from pytest import approx
 from tests.runner.conftest import at_point
 from tests.virtual.machine import Machine
 from tests.virtual.session import true_us
+from worklog.benchmarks.declare import declared
 from worklog.problem import Axis, Shape
-from worklog.runner.declare import declared
 
 FILE = """
-import worklog.runner.nvbench as bench
+import worklog.benchmarks.nvbench as bench
 from tests.exploits.arrays import xp
 
 @bench.register()

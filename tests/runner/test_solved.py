@@ -13,9 +13,12 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
+from worklog.problem import Point
 from worklog.runner import check
-from worklog.runner.measure import Job, measure_solutions
-from worklog.runner.worker import LAST, measure_job
+from worklog.runner.job import Job
+from worklog.runner.measure import measure_solutions
+from worklog.runner.prepare import LAST
+from worklog.runner.worker import measure_job
 from worklog.runs import Measurement, Work, duration
 from worklog.runs.record import line, read_line
 
@@ -86,7 +89,7 @@ def at(
 ) -> Measurement:
     xp.machine = Machine()
     kernel = Solution.of(f"{file}:{function}", problem=f"{file}:{problem}")
-    job = Job(function, None, axes=(("case", case),), against=("baseline",))
+    job = Job(function, Point.of_case(problem, case), against=("baseline",))
     session = VirtualSession(xp.machine, kernel)
     found = measure_job(session, job, QUICK.but(gate=gate))
     assert session.device.emptied == 1

@@ -14,8 +14,8 @@ from pytest import approx
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.measure import ablation_jobs
-from worklog.runner.worker import work_of
+from worklog.runner.job import ablation_jobs
+from worklog.runner.products import work_of
 from worklog.runs import (
     BF16_DATASHEET_TFLOPS,
     Estimate,

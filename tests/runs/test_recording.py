@@ -13,7 +13,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
 from worklog.problem.gemm import Shape
-from worklog.runner import measure
+from worklog.runner import measure, sources
 from worklog.runs import BadRunFile, Run, allowed_us, in_steps, open_run, recordings, summarize
 from worklog.runs.comparison import CUBLAS, open_comparison
 from worklog.runs.estimates import median
@@ -152,7 +152,7 @@ def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200, monkeypatch):
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])
-    monkeypatch.setattr(measure, "holding", lambda tasks: replace(fewer))
+    monkeypatch.setattr(sources, "holding", lambda tasks: replace(fewer))
     monkeypatch.setattr("worklog.runs.recordings", lambda part: {})
     run = measure.results()
     assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {

@@ -16,16 +16,9 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
-from worklog.runner.measure import (
-    Job,
-    article_jobs,
-    held_by,
-    holding,
-    jobs_of,
-    limit_s,
-    recorded,
-    require_measurable,
-)
+from worklog.runner.execute import limit_s, require_measurable
+from worklog.runner.job import article_jobs, jobs_of, product_job
+from worklog.runner.sources import held_by, holding, recorded
 from worklog.runs import recorded_run
 from worklog.settings import Harness
 from worklog.tune import sweep as tuning
@@ -213,8 +206,11 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
 
 
 def test_a_measurement_hangs_after_the_longest_budget_of_its_jobs_and_more_for_large_matrices():
-    jobs = Job("naive", Shape.of(256)), Job("naive", Shape.of(256), (("budget_s", 30.0),))
+    jobs = (
+        product_job("naive", Shape.of(256)),
+        product_job("naive", Shape.of(256), (("budget_s", 30.0),)),
+    )
     near = 256**2 * 1e-6
     assert limit_s((), Harness(budget_s=5.0), 10.0) == 15.0
     assert 40.0 < limit_s(jobs, Harness(budget_s=5.0), 10.0) < 40.0 + near
-    assert limit_s([Job("naive", Shape.of(16384))], Harness(budget_s=5.0), 10.0) > 16.0
+    assert limit_s([product_job("naive", Shape.of(16384))], Harness(budget_s=5.0), 10.0) > 16.0

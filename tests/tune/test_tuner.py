@@ -269,7 +269,7 @@ def test_every_order_names_each_tile_once(eight, strategy):
 
 def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
     axes = [Axis(name, (16, 32, 64, 128, 256)) for name in ("BM", "BN", "BK")]
-    points = [*Space("large", tuple(axes)).points()]
+    points = [*Space("large", tuple(axes)).configurations()]
     made = [
         replace(eight.kept[0], values=p.values, kernel=replace(AUTOTUNED, name=str(p)))
         for p in points

@@ -14,7 +14,7 @@ def product(alpha, A, B, beta, C):
 
 if __name__ == "__main__":
     xp.machine = Machine()
-    with child.answering() as (order, say):
+    with child.answering() as (order, pipe):
         here = "tests.virtual.ladder_job:product"
         rungs = [Kernel.from_function(here, name=rung.name) for rung in LADDER]
-        worker.answer(order, say, lambda user_kernels: VirtualSession(xp.machine, *rungs))
+        worker.answer(order, pipe, lambda user_kernels: VirtualSession(xp.machine, *rungs))

@@ -11,9 +11,10 @@ from tests.virtual.machine import Machine
 from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
-from worklog.runner.measure import Job
+from worklog.runner.job import Job, product_job
+from worklog.runner.products import loop_of
 from worklog.runner.session import Session
-from worklog.runner.worker import loop_of, measure_job
+from worklog.runner.worker import measure_job
 from worklog.runs import CUBLAS, Calibration, Estimate, Measurement, event_overhead_us, summarize
 
 LANES = 128
@@ -62,12 +63,12 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
     """One measurement as a run makes it."""
-    return measure_job(session, Job(name, shape), harness)
+    return measure_job(session, product_job(name, shape), harness)
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
-    loop = loop_of(session, Job(name, shape), harness, [CUBLAS])
+    loop = loop_of(session, product_job(name, shape), harness, [CUBLAS])
     try:
         reading = time_in_turn(
             session.timeline, loop.launches, harness, move=loop.move if loop.pool else None

@@ -49,5 +49,5 @@ class Session(VirtualSession):
 
 
 if __name__ == "__main__":
-    with child.answering() as (order, say):
-        worker.answer(order, say, lambda kernels: Session(Machine(), *kernels.values()))
+    with child.answering() as (order, pipe):
+        worker.answer(order, pipe, lambda kernels: Session(Machine(), *kernels.values()))

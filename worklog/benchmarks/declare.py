@@ -1,8 +1,9 @@
-"""Declared benchmarks: `@worklog.bench` makes a function a named benchmark with axes, which is measured at each point
-like everything else: in a child process, by the harness, into a run.
+"""Declared benchmarks: `@worklog.bench` makes a function a named benchmark with axes.
 
-The words are NVBench's. Its generator is the decorated function, its launcher what that returns; state.exec is
-State.run, add_element_count is State.elements, add_global_memory_reads is State.reads.
+It is measured at each configuration of its axes like everything else: in a child process, by the
+harness, into a run. The words are NVBench's. Its generator is the decorated function, and its
+launcher is what the function returns. state.exec is State.run, add_element_count is State.elements,
+and add_global_memory_reads is State.reads.
 """
 
 from __future__ import annotations
@@ -15,32 +16,33 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from worklog.errors import BadSetting, listed, meant
+from worklog.benchmarks.call import Call
+from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.kernel import HostFunction, Kernel
-from worklog.problem import Axis, Space
-from worklog.runner.measure import Job, Skipped, carry_out
-from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
-from worklog.settings import WALL_CLOCK, Harness
+from worklog.problem import Axis, Point, Space
+from worklog.runs import Gpu, Shown, Table
+from worklog.settings import WALL_CLOCK
 
-if TYPE_CHECKING:
-    from worklog.runner.timing import Call
-
-SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
+MOST_SHOWN = 8  # values of an axis; of more, the first ones and the last
 Function = Callable[["State"], object]
 Values = Mapping[str, Any] | Sequence[Any]
+Skip = Callable[[Mapping[str, Any]], str | bool | None]
 
 
 class State:
-    """One point of a declared benchmark, as the decorated function gets it.
+    """One configuration of a declared benchmark, as the decorated function gets it.
 
-    `state["N"]` or `state.N`: the value of an axis, as int, float, str, or the object that the axis names. stream: the
-    harness's CUDA stream as an integer handle; it is the current one of CuPy and PyTorch. device: the GPU
-    (worklog.runs.Gpu). Example: `x = torch.rand(state.N, device="cuda"); state.reads(x.nbytes)`.
+    `state["N"]` or `state.N` is the value of an axis: an int, a float, a str, or the object that the
+    axis names.
+
+    stream: the harness's CUDA stream as an integer handle; the current one of CuPy and PyTorch
+    device: the GPU (worklog.runs.Gpu)
+
+    Example: `x = torch.rand(state.N, device="cuda"); state.reads(x.nbytes)`.
     """
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
@@ -65,7 +67,7 @@ class State:
         return self.axes[axis]
 
     def skip(self, reason: str) -> NoReturn:
-        """Skip this point: the run states the reason, and the other points go on."""
+        """Skip this configuration: the run states the reason, and the others go on."""
         raise Skipped(reason)
 
     def elements(self, count: float) -> None:
@@ -95,8 +97,13 @@ class State:
         cross_check: str = WALL_CLOCK,
         **kwargs: Any,
     ) -> None:
-        """Time `fn(*args, **kwargs)` once the decorated function has returned, alone or alternating with `against` on
-        the same arguments. sync, timer, datapath, cross_check: as of worklog.time. Raises BadSetting for a second call.
+        """Time `fn(*args, **kwargs)` once the decorated function has returned.
+
+        It is timed alone, or alternates with `against` on the same arguments.
+
+        sync, timer, datapath, cross_check: as of worklog.time
+
+        Raises BadSetting for a second call.
 
         Example: `state.run(torch.softmax, x, dim=1)`.
         """
@@ -104,8 +111,6 @@ class State:
             raise BadSetting(
                 "state.run was called before: a benchmark times one call; declare another benchmark"
             )
-        from worklog.runner.timing import Call  # here: to declare a benchmark needs no gate
-
         self.call = Call(
             fn,
             args,
@@ -120,37 +125,37 @@ class State:
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Shown):
-    """A declared benchmark, which shows its axes and points. name: in runs, tables and charts. objects: for an axis
-    whose values are names, the object that each name stands for. state: what the function gets.
-    """
+    """A declared benchmark, displayed as its axes with the number of configurations."""
 
-    name: str
+    name: str  # in runs, tables and charts
     function: Function
     space: Space
+    # For an axis whose values are names: the object that each name stands for.
     objects: Mapping[str, Mapping[str, Any]]
-    state: type[State] = State
+    state: type[State] = State  # what the function gets
 
     def __call__(self, state: State) -> object:
-        """The decorated function, for another benchmark that goes on from it."""
+        """Call the decorated function, for another benchmark that continues from it."""
         return self.function(state)
 
     def values(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """A point's values, with the objects for their names."""
-        return {
-            axis: self.objects[axis][name] if axis in self.objects else name
-            for axis, name in names.items()
-        }
+        """Return a configuration's values, with the objects in place of their names."""
+        values = {}
+        for axis, name in names.items():
+            values[axis] = self.objects[axis][name] if axis in self.objects else name
+        return values
 
-    def jobs(self, *against: str) -> list[Job]:
-        """A job for each point. against: baselines that take turns with it there."""
-        return [
-            Job(self.name, None, axes=tuple(p.values.items()), against=against)
-            for p in self.space.points()
-        ]
+    def points(self) -> list[Point]:
+        """Return the point of each configuration, also of those that are skipped."""
+        configurations = self.space.configurations()
+        return [Point(axes=tuple(configuration.values.items())) for configuration in configurations]
 
     @cached_property
     def kernel(self) -> Kernel:
-        """For a child process, by file and hash; a cell becomes a file. Raises BadSetting without source."""
+        """The function as a kernel, which a child process loads by its file and hash.
+
+        The source of a notebook's cell is written to a file. Raises BadSetting without source.
+        """
         file = inspect.unwrap(self.function).__code__.co_filename
         path = Path(file)
         if not path.is_file():
@@ -164,38 +169,47 @@ class Benchmark(Shown):
         return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
 
     def table(self) -> Table:
-        """Its axes with their values, and how many points they make."""
+        """Return the axes with their values, under the number of configurations."""
         rows = []
         for axis in self.space.axes:
-            is_power = axis.kind == "pow2"
-            shown = [
-                f"2^{int(value).bit_length() - 1}" if is_power else str(value)
-                for value in axis.values
-            ]
-            if len(shown) > SHOWN:
-                shown = [*shown[: SHOWN - 2], "…", shown[-1]]
-            rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(shown)))
+            texts = [_value_text(axis, value) for value in axis.values]
+            if len(texts) > MOST_SHOWN:
+                texts = [*texts[: MOST_SHOWN - 2], "…", texts[-1]]
+            rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(texts)))
         return Table(self.space.preview(), ("axis", "kind", "values", ""), rows, left=4)
+
+
+def _value_text(axis: Axis, value: Any) -> str:
+    """Return a value as the axis's kind writes it: a power of two as 2^10."""
+    if axis.kind == "pow2":
+        return f"2^{int(value).bit_length() - 1}"
+    return str(value)
 
 
 def bench(
     *axes: str | Axis,
-    skip: Callable[[Mapping[str, Any]], str | bool | None] | None = None,
+    skip: Skip | None = None,
     together: Sequence[str] | Sequence[Sequence[str]] = (),
     name: str = "",
     **named: Values,
 ) -> Callable[[Function], Benchmark]:
-    """A decorator that declares a benchmark: the function gets a `State` at each combination of the axes' values.
+    """Return a decorator that declares a benchmark.
 
-    axes: as "N[pow2]=20:26", "dtype[str]=float32,float16", or Axis. named: axes whose values are given in Python: a
-    list of numbers or strings, or a mapping from names to any objects, such as functions and types. together: names of
-    axes (or several groups of names) that go together instead of in all combinations. skip: gets the values of a point
-    before anything else is done there, and returns why it is skipped, or None. name: default, the function's.
+    The function gets a `State` at each combination of the axes' values. It returns a launcher, which
+    takes nothing, or a required parameter `stream` (the handle); or it calls state.run; or it
+    enqueues the work itself, and then is what is timed. Work goes to the current stream. What raises
+    CompileFailed or has no memory is skipped with the reason, and the other configurations go on.
+    Results aren't checked. `worklog bench FILE.py` measures all benchmarks of a file.
 
-    The function returns a launcher, which takes nothing, or a required parameter `stream` (the handle); or it calls
-    state.run; or it enqueues the work itself, and then is what is timed. Work goes to the current stream. What raises
-    CompileFailed or has no memory is skipped with the reason, and the other points go on. Results aren't checked.
-    `worklog bench FILE.py` measures all benchmarks of a file. Raises BadSetting. Example:
+    axes: as "N[pow2]=20:26", "dtype[str]=float32,float16", or Axis
+    named: axes whose values are given in Python: a list of numbers or strings, or a mapping from names
+        to any objects, such as functions and types
+    together: names of axes, or several groups of names, that go together instead of in all combinations
+    skip: gets the values of a configuration before anything else is done, and returns why it is
+        skipped, or None
+    name: of the benchmark (default: the function's)
+
+    Raises BadSetting. Example:
 
         @worklog.bench("N[pow2]=10:14")
         def softmax(state):
@@ -207,62 +221,63 @@ def bench(
         raise BadSetting(
             "@worklog.bench needs parentheses: write @worklog.bench() above a function without axes"
         )
-    if (
-        any(type(axis) not in (str, Axis) for axis in axes)
-        or isinstance(together, str)
-        or isinstance(skip, str)
-    ):
+    are_axes = all(type(axis) in (str, Axis) for axis in axes)
+    if not are_axes or isinstance(together, str) or isinstance(skip, str):
         raise BadSetting(
             "worklog.bench: give axes as texts, together as a list of names, skip as a function of values"
         )
-    declared = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
-    declared += [_axis(axis, values) for axis, values in named.items()]
+    space_axes = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
+    space_axes += [_axis(axis, values) for axis, values in named.items()]
     objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
     groups: Any = [together] if together and isinstance(together[0], str) else together
 
     def declare(function: Function) -> Benchmark:
-        called = name or function.__name__
-        space = Space(called, tuple(declared), together=tuple(map(tuple, groups)))
-        made = Benchmark(called, function, space, objects)
+        benchmark_name = name or function.__name__
+        space = Space(benchmark_name, tuple(space_axes), together=tuple(map(tuple, groups)))
+        benchmark = Benchmark(benchmark_name, function, space, objects)
 
-        def why(names: Mapping[str, Any]) -> str | None:
-            reason = skip(made.values(names)) if skip else None
-            return (
-                (reason if isinstance(reason, str) else "its skip function says so")
-                if reason
-                else None
-            )
+        def skip_reason(names: Mapping[str, Any]) -> str | None:
+            reason = skip(benchmark.values(names)) if skip else None
+            if not reason:
+                return None
+            return reason if isinstance(reason, str) else "its skip function says so"
 
-        return replace(made, space=replace(space, skip=why))
+        return replace(benchmark, space=replace(space, skip=skip_reason))
 
     return declare
 
 
 def _axis(name: str, values: Values) -> Axis:
-    """An axis from Python's values. Raises BadSetting."""
+    """Return an axis of Python's values. Raises BadSetting."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise BadSetting(
             f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects"
         )
-    given = tuple(values)
-    kinds = set(map(type, values))
+    listed_values = tuple(values)
+    kinds = set(map(type, listed_values))
     if kinds <= {int}:
-        return Axis(name, given)
+        return Axis(name, listed_values)
     if kinds == {str}:
-        return Axis(name, given, "str")
+        return Axis(name, listed_values, "str")
     if kinds <= {int, float}:
-        return Axis(name, tuple(map(float, given)), "float")
+        return Axis(name, tuple(map(float, listed_values)), "float")
     raise BadSetting(
-        f"axis {name}: give numbers, strings, or a mapping from names to objects, not {given!r:.60}"
+        f"axis {name}: give numbers, strings, or a mapping from names to objects, "
+        f"not {listed_values!r:.60}"
     )
 
 
 @cache
 def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
-    """The benchmarks in its module by name, in order. Raises BadSetting for two of one name or no such module."""
+    """Return the benchmarks in a function's module by name, in order.
+
+    Raises BadSetting for two benchmarks of one name, and if there is no such module.
+    """
     by_name: dict[str, Benchmark] = {}
     for value in vars(host.module()).values():
-        if isinstance(value, Benchmark) and by_name.setdefault(value.name, value) is not value:
+        if not isinstance(value, Benchmark):
+            continue
+        if by_name.setdefault(value.name, value) is not value:
             raise BadSetting(
                 f"{host.file} declares two benchmarks {value.name}: give one another name="
             )
@@ -270,8 +285,12 @@ def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
 
 
 def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) -> list[Benchmark]:
-    """The benchmarks of a file. filters: names or patterns such as "soft*"; default all. axes: as for `at`. Raises
-    BadSetting, also where nothing is left, and WorklogError for a file that can't be read.
+    """Return the benchmarks of a file.
+
+    filters: names or patterns such as "soft*" (default: all)
+    axes: as for `at`
+
+    Raises BadSetting, also if nothing is left, and WorklogError for a file that can't be read.
     """
     if path.suffix != ".py":
         raise BadSetting(
@@ -284,80 +303,53 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
         )
     matching = set[str]()
     for pattern in filters or ["*"]:
-        if not (names := fnmatch.filter(by_name, pattern)):
-            has = ", ".join(by_name)
+        names = fnmatch.filter(by_name, pattern)
+        if not names:
             raise BadSetting(
-                f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}"
+                f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: "
+                f"it has {', '.join(by_name)}"
             )
-        matching |= {*names}
+        matching.update(names)
     return at(axes, [benchmark for name, benchmark in by_name.items() if name in matching])
 
 
 def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
-    """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none, and for
-    values of another kind; int and pow2 are one.
+    """Return benchmarks with other values of some axes.
+
+    axes: as "N[pow2]=10:12"
+
+    Raises BadSetting for an axis that no benchmark has, and for values of another kind; int and pow2
+    are one kind.
     """
-    texts = {
-        text.partition("=")[0].partition("[")[0].strip(): text for text in listed("axes", axes)
-    }
+    texts = {}
+    for text in listed("axes", axes):
+        axis_name = text.partition("=")[0].partition("[")[0].strip()
+        texts[axis_name] = text
     names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
     for name, text in texts.items():
         if name not in names:
             raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
     changed = []
     for benchmark in benchmarks:
-        new = list[Axis]()
-        for axis in benchmark.space.axes:
-            if axis.name not in texts:
-                new.append(axis)
-                continue
-            other = Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int"))
-            objects = benchmark.objects
-            if other.kind != axis.kind and {other.kind, axis.kind} != {"int", "pow2"}:
-                raise BadSetting(
-                    f"--axis {axis.name}: its values are of kind {axis.kind}, not {other.kind}"
-                )
-            for value in other.values if axis.name in objects else ():
-                if value not in objects[axis.name]:
-                    known = ", ".join(objects[axis.name])
-                    raise BadSetting(
-                        f"--axis {axis.name}: there is no {value!r}: choose from {known}"
-                    )
-            new.append(other)
-        changed.append(replace(benchmark, space=replace(benchmark.space, axes=tuple(new))))
+        new_axes = tuple(
+            _changed_axis(axis, texts[axis.name], benchmark) if axis.name in texts else axis
+            for axis in benchmark.space.axes
+        )
+        changed.append(replace(benchmark, space=replace(benchmark.space, axes=new_axes)))
     return changed
 
 
-def measure(
-    benchmarks: Sequence[Benchmark],
-    against: Benchmark | Sequence[Benchmark] | None = None,
-    *,
-    harness: Harness | None = None,
-    progress: Progress = silent,
-    out: Path | None = None,
-) -> Run:
-    """Time each benchmark at each of its points into one run. against: timed in the same loop at the same values, each
-    of several too. harness, out: as for worklog.measure.
-
-    Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
-    """
-    baselines = [] if against is None else listed("against", against)
-    for baseline in baselines:
-        if not isinstance(baseline, Benchmark):
-            raise BadSetting(
-                f"against: give benchmarks, as @worklog.bench declares them, not {baseline!r:.60}"
-            )
-    names = [baseline.name for baseline in baselines]
-    others = [benchmark for benchmark in benchmarks if benchmark.name not in names]
-    if not others:
-        raise BadSetting(f"nothing to compare: {', '.join(names)} is the baseline of itself")
-    for benchmark, baseline in product(others, baselines):
-        lacking = {axis.name for axis in benchmark.space.axes} ^ {
-            axis.name for axis in baseline.space.axes
-        }
-        if lacking:
-            only = f"only one has an axis {', '.join(sorted(lacking))}"
-            raise BadSetting(f"{benchmark.name} against {baseline.name}: {only}")
-    jobs = [job for benchmark in others for job in benchmark.jobs(*names)]
-    kernels = [benchmark.kernel for benchmark in (*others, *baselines)]
-    return carry_out(jobs, harness or Harness(), user_kernels=kernels, progress=progress, out=out)
+def _changed_axis(axis: Axis, text: str, benchmark: Benchmark) -> Axis:
+    """Return a benchmark's axis with the values of a text. Raises BadSetting."""
+    changed = Axis.parse(text, axis.kind.replace("pow2", "int"))
+    if changed.kind != axis.kind and {changed.kind, axis.kind} != {"int", "pow2"}:
+        raise BadSetting(
+            f"--axis {axis.name}: its values are of kind {axis.kind}, not {changed.kind}"
+        )
+    objects = benchmark.objects.get(axis.name)
+    if objects is not None:
+        for value in changed.values:
+            if value not in objects:
+                names = ", ".join(objects)
+                raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {names}")
+    return changed

@@ -29,8 +29,8 @@ from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
-from worklog.runner import check, measure
-from worklog.runner.measure import Job
+from worklog.runner import check, execute, sources
+from worklog.runner.job import Job, article_jobs, jobs_of
 from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
 
@@ -85,8 +85,8 @@ def error_growth() -> Drawing:
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """Return the recordings of these rungs, if there are any, and of cuBLAS at 4096."""
-    planned, _ = measure.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
-    return measure.recorded(planned, runs.recorded_run(), partly=True)
+    planned, _ = jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
+    return sources.recorded(planned, runs.recorded_run(), partly=True)
 
 
 def with_libraries() -> Run:
@@ -155,7 +155,7 @@ def figures(file: str | None, out: Path) -> None:
 
     The default is the newest run of the whole ladder.
     """
-    run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
+    run = runs.open_run(file) if file else sources.holding(jobs_of(None, 4096)[0])
     extra = others(file is None and run.origin == "recorded")
     with drawing_processes() as pool:
         drawn = _draw(run, out, extra, plots.Drawn(), pool)
@@ -191,9 +191,9 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
         if earlier is not None:
             run = _resumed(earlier, harness, draw_ahead)
         elif options.live_wanted(set=harness != Harness()):
-            run = _measured(measure.article_jobs(), harness, draw_ahead, saved=path)
+            run = _measured(article_jobs(), harness, draw_ahead, saved=path)
         else:
-            run = measure.holding(measure.article_jobs())
+            run = sources.holding(article_jobs())
         options.print_run(run, as_json=False)
         drawn = plots.Drawn()
         for name, attempt in attempts.items():
@@ -227,7 +227,7 @@ def _resumed(run: Run, harness: Harness, draw_ahead: Callable[[], None]) -> Run:
     """
     if harness != Harness():
         raise BadSetting("--resume keeps the run's settings: omit --set")
-    missing = measure.missing_from(run, measure.article_jobs())
+    missing = sources.missing_from(run, article_jobs())
     if not missing:
         return run
     options.live_wanted(resume=True)
@@ -250,8 +250,8 @@ def _measured(
     saved: the file of a new run
     resumed: the run that gets the measurements
     """
-    largest = max(job.problem.flops for job in planned)
-    smaller = [job for job in planned if job.problem.flops < largest]
+    largest = max(job.shape.flops for job in planned)
+    smaller = [job for job in planned if job.shape.flops < largest]
 
     def report(count: int, total: int, activity: str) -> None:
         progress(count, total, activity)
@@ -259,7 +259,7 @@ def _measured(
             draw_ahead()
 
     with options.progress_bar() as progress:
-        return measure.carry_out(planned, harness, progress=report, out=saved, resumed=resumed)
+        return execute.carry_out(planned, harness, progress=report, out=saved, resumed=resumed)
 
 
 @contextmanager

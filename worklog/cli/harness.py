@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from worklog import runs
+from worklog.benchmarks.declare import at, declared
 from worklog.cli import options
 from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
@@ -26,8 +27,8 @@ from worklog.kernel import cache_folder, cached_files, newer_than_the_driver, nv
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape
-from worklog.runner import measure
-from worklog.runner.declare import at, declared
+from worklog.runner import measure, sources
+from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
 from worklog.runs import effects, effects_text, live_runs, open_comparison
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -51,7 +52,7 @@ def ablate(
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
         run = measure.ablate(
-            rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out
+            rung, shapes or ABLATION_SIZES, harness=harness, progress=progress, out=out
         )
     rows = []
     for effect in effects(run, rung):
@@ -84,7 +85,7 @@ def exploits(
     GPU and without options, the recorded table is shown. Exits with 1 if the gate is wrong about
     an exploit.
     """
-    if names is None and not (out or seeds or emulate) and not measure.live_wanted():
+    if names is None and not (out or seeds or emulate) and not sources.live_wanted():
         table = table_of.open_exploits()
     else:
         chosen = None if names is None else table_of.named(_exploit_names(names))
@@ -138,7 +139,7 @@ def peers(
     if axes and not files:
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
-    if out is not None or files or measure.live_wanted():
+    if out is not None or files or sources.live_wanted():
         benchmarks = []
         for file in files:
             benchmarks += declared(file)

@@ -309,9 +309,9 @@ def live_wanted(**live_options: object) -> bool:
 
     Raises BadSetting for such an option without one.
     """
-    from worklog.runner import measure  # here: a check doesn't need it
+    from worklog.runner import sources  # here: a check doesn't need it
 
-    is_live = measure.live_wanted()
+    is_live = sources.live_wanted()
     for option, value in live_options.items():
         if value and not is_live:
             raise BadSetting(

@@ -17,16 +17,15 @@ from typing import Any
 
 import click
 
+from worklog.benchmarks.declare import declared
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, meant
 from worklog.gpu.device import require_gpu, visible_cards
 from worklog.kernel import OPTIONS, RUNGS, Kernel, Solution, at_revision, best, rung
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
-from worklog.runner import measure
-from worklog.runner.declare import declared
-from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.measure import Job
+from worklog.runner import execute, measure
+from worklog.runner.job import SECONDS_EACH, Job, jobs_of
 from worklog.runs import (
     CUBLAS,
     Run,
@@ -130,8 +129,8 @@ def run(
         baselines.append(_at_revision(kernels, revision, launch))
         chosen = chosen[:1]
     options.print_adapted([*chosen, *baselines])
-    jobs, user_kernels = measure.jobs_of(chosen or None, sizes, against=baselines)
-    measure.require_measurable(jobs, harness, user_kernels)
+    jobs, user_kernels = jobs_of(chosen or None, sizes, against=baselines)
+    execute.require_measurable(jobs, harness, user_kernels)
     if preview:
         _preview(jobs, user_kernels, as_json)
         return
@@ -145,7 +144,7 @@ def run(
         against=baselines,
     ):
         with options.progress_bar() as progress:
-            measured = measure.carry_out(
+            measured = execute.carry_out(
                 jobs, harness, user_kernels=user_kernels, progress=progress, out=out
             )
     else:
@@ -235,9 +234,9 @@ def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool)
             kernel.host.loaded()
     rows = []
     for job in jobs:
-        row = {"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls}
-        rows.append({**row, **asdict(job.problem)})
-    seconds = measure.SECONDS_EACH * len(jobs)
+        row = {"kernel": job.kernel, "against": [*job.against], "set": job.pitfalls}
+        rows.append({**row, **asdict(job.shape)})
+    seconds = SECONDS_EACH * len(jobs)
     text = f"{len(jobs)} measurement{'' if len(jobs) == 1 else 's'}, about {spoken(seconds)}"
     options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
 
@@ -339,7 +338,8 @@ def bench(
         points = {}
         for benchmark in benchmarks:
             points[benchmark.name] = [
-                {**point.values, "skipped": point.skipped} for point in benchmark.space.points()
+                {**point.values, "skipped": point.skipped}
+                for point in benchmark.space.configurations()
             ]
         width = options.terminal_width()
         text = "\n".join(benchmark.table().text(width) for benchmark in benchmarks)
@@ -347,7 +347,7 @@ def bench(
         return
     require_gpu("--list shows the benchmarks and their points")
     with options.progress_bar() as progress:
-        measured = time_benchmarks(
+        measured = measure.measure_benchmarks(
             benchmarks, baselines, harness=harness, progress=progress, out=out
         )
     _finish(measured, as_json=as_json, **files)

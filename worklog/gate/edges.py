@@ -21,7 +21,7 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
@@ -609,7 +609,7 @@ def _cause(
     memory: Memory,
     problem: ExactProblem,
     shifts: Mapping[str, int],
-    result: Result,
+    result: LaunchResult,
     product_ab: Float64,
 ) -> str:
     """Return the usual mistake that gives exactly this wrong result, or "". Raises LaunchFailed.

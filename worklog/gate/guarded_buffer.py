@@ -266,7 +266,7 @@ class GuardedBuffers:
 
 
 @dataclass(frozen=True)
-class Result:
+class LaunchResult:
     """The result of a launch.
 
     c: (M, N) float32
@@ -304,7 +304,7 @@ class Buffers(GuardedBuffers):
         alpha: float = 1.0,
         beta: float = 0.0,
         initial_c: Float32 | float | None = None,
-    ) -> Result:
+    ) -> LaunchResult:
         """Poison, launch C = alpha A B + beta C once, and return the result.
 
         Raises LaunchFailed.
@@ -321,10 +321,10 @@ class Buffers(GuardedBuffers):
         self.memory.launch(subject, self.shape, alpha, a, b, beta, c)
         return self.written(c)
 
-    def written(self, buffer: Buffer) -> Result:
+    def written(self, buffer: Buffer) -> LaunchResult:
         """Return what C, the second C or a copy of them elsewhere holds."""
         c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
-        return Result(c, self.sentinel, self.trespass())
+        return LaunchResult(c, self.sentinel, self.trespass())
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """Return A, B and C of a smaller shape: the first elements of the larger ones.

@@ -38,7 +38,7 @@ from dataclasses import replace
 import numpy as np
 
 from worklog.gate.exact import Indices, Which, family, multiply, whereabouts
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import Runnable
 from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
 from worklog.runs import Stage, failed, passed
@@ -192,7 +192,7 @@ class PrecisionReference:
             right = error <= limit * UNIT_ROUNDOFF * np.maximum(self.projected_gauge, TINY)
         return np.flatnonzero(~right)
 
-    def judge(self, name: str, result: Result, claimed: str) -> tuple[str, Stage]:
+    def judge(self, name: str, result: LaunchResult, claimed: str) -> tuple[str, Stage]:
         """Return the result's class, and its stage.
 
         It passes for the class that was claimed or a more precise one.
@@ -248,7 +248,7 @@ class PrecisionReference:
         share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
         return slope, share
 
-    def judge_by_article(self, result: Result) -> Stage:
+    def judge_by_article(self, result: LaunchResult) -> Stage:
         """Return the stage of the rule of the article and of many leaderboards.
 
         The rule is max|C - reference| / max|reference| < 0.01.

@@ -25,7 +25,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import edges, exact, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
     WIDE,
@@ -337,7 +337,7 @@ def check_benchmark_shape(
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
 
 
-def _error_map(projection: Projection, result: Result, rows: exact.Indices) -> ErrorMap:
+def _error_map(projection: Projection, result: LaunchResult, rows: exact.Indices) -> ErrorMap:
     """Return a map of the wrong elements of a result, with a guess of the cause.
 
     It has the wrong rows and columns, or some of the rows if all are too many. The expected result

@@ -105,7 +105,7 @@ def time_in_turn(
         ]
     mover = move if harness.placement == "varied" else None
     plateaus = [float("nan") for _ in timed]
-    loop = _Loop(timeline, timed, harness, size, offset_us, mover, plateaus)
+    loop = _Sampling(timeline, timed, harness, size, offset_us, mover, plateaus)
     reading = loop.reading
     if harness.warmup != "none":
         # A first launch may load a module, which waits for the GPU: it can't be queued behind a
@@ -150,7 +150,7 @@ def _require_cold_sets(launch: Timed, l2_bytes: int) -> None:
 
 
 @dataclass
-class _Loop:
+class _Sampling:
     """A measurement under way: the arguments of time_in_turn, and the results so far."""
 
     timeline: CudaTimeline

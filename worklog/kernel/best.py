@@ -72,7 +72,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Table:
+class TimeTable:
     """The times of all tiles, and of the rung split, on a GPU."""
 
     label: str  # where the table was measured
@@ -104,7 +104,7 @@ class Table:
         )
         return f"{origin}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
 
-    def on(self, gpu: Gpu) -> Table:
+    def on(self, gpu: Gpu) -> TimeTable:
         """Return the table as it is expected to be on another GPU. Not measured.
 
         Rates that memory bounds scale with the peak of the GPU's memory.
@@ -173,13 +173,13 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> TimeTable:
     """Load the package's table. Raises WorklogError if it is missing or can't be read."""
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
         shapes = (Shape(*sizes) for sizes in document["shapes"])
         tiles = (Tile(**tile) for tile in document["tiles"])
-        return Table(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
+        return TimeTable(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorklogError(
             f"the table {FILE} cannot be read ({error}); install gemm-worklog again"
@@ -269,7 +269,7 @@ def _possible_parts(tile: Tile, shape: Shape) -> list[int]:
     return [parts for parts in PARTS if parts <= largest]
 
 
-def _sliced(times: Table, tile: Tile, shape: Shape) -> _Candidate:
+def _sliced(times: TimeTable, tile: Tile, shape: Shape) -> _Candidate:
     """Return a tile of the rung sliced as a candidate."""
     template = tile.template
     steps = math.ceil(shape.k / template["BK"])
@@ -279,7 +279,7 @@ def _sliced(times: Table, tile: Tile, shape: Shape) -> _Candidate:
 
 
 def _of_parts(
-    times: Table,
+    times: TimeTable,
     tile: Tile,
     parts: int,
     shape: Shape,
@@ -294,7 +294,7 @@ def _of_parts(
     return times.us(tile, parts, shape), error, make_kernel
 
 
-def _exact(times: Table, shape: Shape, a_by_columns: bool, b_by_columns: bool) -> _Candidate:
+def _exact(times: TimeTable, shape: Shape, a_by_columns: bool, b_by_columns: bool) -> _Candidate:
     """Return the kernel with sums in double precision as a candidate."""
     template = dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns))
     kernel = replace(rungs.EXACT, template=template)

@@ -34,7 +34,7 @@ from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape
-from worklog.runner import check, timing
+from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
 from worklog.runs import (
     CUBLAS,
@@ -210,7 +210,7 @@ def try_kernel(
     rungs = None if beside is None else [rung(name).name for name in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
-    is_live = bench.live_wanted() if on is None else on == "gpu"
+    is_live = sources.live_wanted() if on is None else on == "gpu"
     # first, so that a syntax error is reported at once
     compiled, label = compile_for(kernel, device.gpu() if is_live else None)
     if is_live and time:

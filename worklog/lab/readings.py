@@ -17,7 +17,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from worklog.errors import BadSetting, WorklogError
 from worklog.problem import Shape, tflops
-from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
     BF16_DATASHEET_TFLOPS,
     CLOCK_OFF,

@@ -26,7 +26,8 @@ from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
-from worklog.runner.measure import holding, jobs_of
+from worklog.runner.job import jobs_of
+from worklog.runner.sources import holding
 from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
 from worklog.settings import PITFALLS
 from worklog.viewer.accesses import access

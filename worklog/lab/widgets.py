@@ -36,7 +36,9 @@ from worklog.lab.readings import (
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
-from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
+from worklog.runner.execute import carry_out
+from worklog.runner.job import ABLATION_SAMPLING, Job, product_job
+from worklog.runner.sources import why_not_live
 from worklog.runs import Run, new_path, newest_run, open_run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 from worklog.viewer import accesses
@@ -236,9 +238,9 @@ class Panel(Widget):
         for pitfall in changes(settings, unbiased_settings()):
             if pitfall in LAUNCHES:
                 biased.append((pitfall.setting, settings[pitfall.setting]))
-        jobs = [Job(kernel, shape, ABLATION_SAMPLING)]
+        jobs = [product_job(kernel, shape, ABLATION_SAMPLING)]
         if biased:
-            jobs.append(Job(kernel, shape, tuple(biased) + ABLATION_SAMPLING))
+            jobs.append(product_job(kernel, shape, tuple(biased) + ABLATION_SAMPLING))
         return jobs
 
     def _report(self, sentence: str, share: float = 0.0, *, is_running: bool = False) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog import runs
+from worklog.benchmarks.declare import Benchmark
 from worklog.gpu.device import gpu, software
 from worklog.harness import Harness, time_in_turn
 from worklog.peers import harnesses
@@ -28,7 +29,6 @@ from worklog.peers.harnesses import (
     rows_of,
     works_on,
 )
-from worklog.runner.declare import Benchmark
 from worklog.runs import CUBLAS, SCHEMA, Comparison, Estimate, Progress, Row, Table, silent
 
 if TYPE_CHECKING:

@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, install_command
+from worklog.benchmarks import Benchmark, Call
+from worklog.errors import BadSetting, LaunchFailed, Skipped, install_command
 from worklog.harness import blocked, nothing
 from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
-from worklog.runner.declare import Benchmark
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runner.measure import Skipped
-from worklog.runner.timing import Call
-from worklog.runner.worker import called
+from worklog.runner.prepare import benchmark_call
 from worklog.runs import CUBLAS, KNOWN, Row, median
 from worklog.runs.changes import nvbench_states
 
@@ -138,15 +136,13 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
     for benchmark in benchmarks:
-        for point in benchmark.space.points():
-            if point.skipped:
-                continue
+        for point in benchmark.points():
             try:
-                call = called(session, benchmark.name, point.values)
+                call = benchmark_call(session, benchmark.name, point)
             except Skipped:
                 continue
             _require_timeable(benchmark.name, call)
-            kind, value = _described(benchmark.name, point.values)
+            kind, value = _described(benchmark.name, dict(point.axes))
             work = Work(kind, value, _on_any_stream(session, call))
             work.enqueue(session.device.stream)
             works.append(work)

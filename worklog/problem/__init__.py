@@ -1,6 +1,15 @@
 """Problems with references, GEMM and its shape, and the axes that a benchmark varies."""
 
-from worklog.problem.axes import DRAWN, MOST_VALUES, Axis, Point, Space, Value, drawn, spoken
+from worklog.problem.axes import (
+    DRAWN,
+    MOST_VALUES,
+    Axis,
+    Configuration,
+    Space,
+    Value,
+    drawn,
+    spoken,
+)
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
@@ -14,6 +23,7 @@ from worklog.problem.gemm import (
     sampled_reference,
     tflops,
 )
+from worklog.problem.point import CASE, Point
 from worklog.problem.problem import (
     TYPES,
     Case,
@@ -33,8 +43,9 @@ from worklog.problem.problem import (
 )
 
 __all__ = [
-    "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain",
-    "Float32", "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "Words", "called", "ctype_of",
-    "drawn", "dtype_of", "each", "excess", "is_array", "mistake", "random_inputs", "raw", "rebuilt",
+    "CASE", "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES",
+    "Axis", "Case", "Configuration", "Domain", "Float32", "Float64", "Parameter", "Point",
+    "Problem", "Shape", "Space", "Value", "Words", "called", "ctype_of", "drawn", "dtype_of",
+    "each", "excess", "is_array", "mistake", "random_inputs", "raw", "rebuilt",
     "sampled_reference", "spoken", "tflops", "values_of",
 ]  # fmt: skip

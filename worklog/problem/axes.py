@@ -158,11 +158,11 @@ def _numbers(name: str, item: str, kind: str) -> list[Value]:
 
 
 @dataclass(frozen=True)
-class Point:
+class Configuration:
     """One combination of the axes' values."""
 
     values: Mapping[str, Value]
-    skipped: str | None = None  # the reason why the point isn't measured
+    skipped: str | None = None  # the reason why it isn't measured
 
     def __str__(self) -> str:
         return (
@@ -229,7 +229,7 @@ class Space:
         ]
         return " x ".join(counts) or "1"
 
-    def points(self) -> Iterator[Point]:
+    def configurations(self) -> Iterator[Configuration]:
         """Yield every combination, the last axis fastest.
 
         Skipped points are included, with their reasons.
@@ -239,7 +239,7 @@ class Space:
             for group, number in zip(self.groups, numbers, strict=True):
                 number_of.update(dict.fromkeys(group, number))
             values = {axis.name: axis.values[number_of[axis]] for axis in self.axes}
-            yield Point(values, self.skip(values))
+            yield Configuration(values, self.skip(values))
 
     def preview(self, seconds_each: float | None = None, work: str = "measure") -> str:
         """Return the number of points, the skipped points, and the time.
@@ -249,7 +249,7 @@ class Space:
         seconds_each: the time of a point in seconds, if it is known
         work: a verb, for the points that aren't skipped
         """
-        reasons = Counter(point.skipped for point in self.points())
+        reasons = Counter(configuration.skipped for configuration in self.configurations())
         size = reasons.total()
         left = reasons.pop(None, 0)
         text = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 from worklog import emulator, gate
 from worklog.emulator import BUDGET, BudgetExceeded, Finding
@@ -34,10 +35,8 @@ from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
+from worklog.runner.messages import CheckBegun, CheckEnded, CheckOrder, Progressed
 from worklog.runs import ErrorMap, Gpu, Progress, Verdict, silent
-
-if TYPE_CHECKING:
-    from worklog.runner.child import Say
 
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
@@ -509,7 +508,7 @@ def check_in_child(
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
     options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
-    order = {"do": "check", "what": kernel, "how": {"shape": shape, "on": on, **options}}
+    order = CheckOrder(kernel=kernel, shape=shape, on=on, **options)
     limit_s = timeout_s if is_live else math.inf
     reason = _reason_not_emulated(kernel, emulate)
     emulated: Checked | None = None
@@ -576,14 +575,17 @@ def _answered(kernel: Kernel, answers: Sequence[Any], end: Any, seed: int) -> Ch
     answers: the child's, of which the first result is without stages
     end: how the child ended. Raises its error if there is no result.
     """
-    results: list[Checked] = [answer["checked"] for answer in answers if "checked" in answer]
-    if not results:
+    begun: Checked | None = None
+    for answer in answers:
+        if isinstance(answer, CheckEnded):
+            checked: Checked = answer.checked
+            return checked
+        if isinstance(answer, CheckBegun):
+            begun = answer.checked
+    if begun is None:
         raise end.error()
-    if any(answer["is"] == "checked" for answer in answers):
-        return results[-1]
-    return replace(
-        results[-1], verdict=Verdict((end.stage(kernel, emulated=True),), None, seed=seed)
-    )
+    stage = end.stage(kernel, emulated=True)
+    return replace(begun, verdict=Verdict((stage,), None, seed=seed))
 
 
 def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
@@ -600,18 +602,22 @@ def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
     )
 
 
-def answer(order: Mapping[str, Any], say: Say) -> None:
+def answer(order: CheckOrder, pipe: Connection) -> None:
     """Check a kernel or a solution in a child process.
 
-    Answers "begun" with what is known before a launch, then "checked" with the whole result.
+    Answers CheckBegun with what is known before a launch, then CheckEnded with the whole result.
     """
     checked = check(
-        order["what"],
-        **order["how"],
-        progress=lambda launches, _, title: say("progress", done=launches, doing=title),
-        begun=lambda checked: say("begun", checked=checked),
+        order.kernel,
+        order.shape,
+        on=order.on,
+        seed=order.seed,
+        budget=order.budget,
+        quick=order.quick,
+        progress=lambda launches, _, title: pipe.send(Progressed(launches, title)),
+        begun=lambda checked: pipe.send(CheckBegun(checked)),
     )
-    say("checked", checked=checked)
+    pipe.send(CheckEnded(checked))
 
 
 def wants_gpu(on: str | None) -> bool:

@@ -2,8 +2,7 @@
 
 It is ended together with every process that it started. `python -m worklog.runner.child` unpickles its
 order from its standard input. It answers on another pipe, since a kernel or a library may print anything
-on standard output. Every answer states what it `is`: "progress", "error", "raised", or a name of the act
-(ACTS).
+on standard output. worklog.runner.messages has the order and the answers.
 
 No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard
 run the caller's __main__ again, and none of them ends the processes that the task has started. Here they
@@ -24,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -32,31 +31,39 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gpu.device import environment
+from worklog.runner.messages import (
+    CheckOrder,
+    Done,
+    MeasureOrder,
+    Message,
+    Mistake,
+    Order,
+    Progressed,
+    Raised,
+)
 from worklog.runs import Progress, Stage, failed, silent
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
-# What can be ordered: answer() of these modules.
-ACTS = {
-    "measure": "worklog.runner.worker",
-    "check": "worklog.runner.check",
+# Where answer() carries out an order.
+MODULES: dict[type[Order], str] = {
+    MeasureOrder: "worklog.runner.worker",
+    CheckOrder: "worklog.runner.check",
 }
 # Until the first answer: libraries are loaded and compiled, and the harness is calibrated.
 START_TIMEOUT_S = 120.0
 TICK_S = 0.5
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
 PRINTED = 4000  # bytes of the child's output that are kept
-Answer = dict[str, Any]
-Say = Callable[..., None]  # sends an answer: what it `is`, and its contents
 
 
 @dataclass(frozen=True)
 class Ended:
     """How a child ended."""
 
-    last: Answer  # {} for none
+    last: Message | None  # None: it never answered
     code: int  # of the process's exit
     printed: str = ""  # the last output
     hung_s: float | None = None  # seconds without an answer
@@ -75,18 +82,18 @@ class Ended:
         return f"its process exited without an answer (exit code {self.code}){printed}"
 
     @property
-    def kind(self) -> str:
-        """The kind of the last answer, "" if there was none."""
-        return str(self.last.get("is", ""))
+    def is_done(self) -> bool:
+        """Whether it has carried out its order."""
+        return isinstance(self.last, Done)
 
     def error(self) -> WorklogError:
         """Return the error of a process that ended before it launched a kernel."""
-        if self.kind == "error":
-            error: WorklogError = self.last["type"].__new__(self.last["type"], self.last["message"])
-            return error
-        if self.kind == "raised":
-            message = f"{self.last['what']}: a mistake in worklog or in a library that it uses"
-            return WorklogError(f"{message}\n{self.last['traceback']}")
+        if isinstance(self.last, Mistake):
+            # Not by its constructor, which may take other arguments than the message.
+            return self.last.kind.__new__(self.last.kind, self.last.message)
+        if isinstance(self.last, Raised):
+            message = f"{self.last.summary}: a mistake in worklog or in a library that it uses"
+            return WorklogError(f"{message}\n{self.last.traceback}")
         return WorklogError(f"no kernel was launched: {self}")
 
     def stage(self, kernel: Kernel | None, emulated: bool = False) -> Stage:
@@ -100,10 +107,10 @@ class Ended:
         advice = "" if emulated else "; run it with `worklog check --emulate`: it names the line"
         if kernel is not None and kernel.host is not None:
             advice = "; call it alone in Python"
-        if self.kind not in ("error", "raised"):
+        if not isinstance(self.last, Mistake | Raised):
             return failed("process", f"{self}{advice}")
-        if self.kind == "raised" and kernel is not None:
-            return failed("process", f"raised {self.last['what']}{advice}")
+        if isinstance(self.last, Raised) and kernel is not None:
+            return failed("process", f"raised {self.last.summary}{advice}")
         error = self.error()
         if isinstance(error, OutOfMemory):
             return failed("memory", str(error))
@@ -113,7 +120,7 @@ class Ended:
 
 
 def run_child(
-    order: Mapping[str, Any],
+    order: Order,
     progress: Progress = silent,
     *,
     timeout_s: float,
@@ -122,12 +129,11 @@ def run_child(
     stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
 ) -> Generator[Any, Any]:
-    """Run a child to its end. Yield its answers but "progress", and last how it Ended.
+    """Run a child to its end. Yield its answers but Progressed, and last how it Ended.
 
-    Close the generator if it isn't exhausted. What is sent to the generator goes to the child, whose order
-    has receive() to get it.
+    Close the generator if it isn't exhausted. What is sent to the generator goes to the child.
 
-    progress: called with `first` plus the finished steps, and `total`, for each "progress" and twice a
+    progress: called with `first` plus the finished steps, and `total`, for each Progressed and twice a
         second in between
     timeout_s: seconds between two answers after which the child counts as hung and is ended, once it has
         answered
@@ -137,75 +143,124 @@ def run_child(
     Raises KeyboardInterrupt if the child was stopped, once it has ended and its answers were used; OSError
     if it can't be started; WorklogError if it can't be ended.
     """
-    steps = 0
-    title = "starting"
-    limit_s = max(timeout_s, START_TIMEOUT_S)
     stop = stop or threading.Event()
-    last = Answer()
-    hung = False
-    printed = b""
     answers, child_answers = Pipe()
     with answers, child_answers, _set_by_ctrl_c(stop):
-        progress(first, total, title)
-        process = subprocess.Popen(
-            command or COMMAND,
-            stdin=subprocess.PIPE,  # the child ends when this is closed, also by the end of this process
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[child_answers.fileno()],
-            start_new_session=True,
-            env=environment(),
-        )
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            with suppress(BrokenPipeError):  # it has ended
-                pickle.dump({**order, "answers": child_answers.fileno()}, process.stdin)
-                process.stdin.flush()
-            child_answers.close()
-            answered_s = time.monotonic()
-            shown_s = 0.0
-            pipes = list[Any]([answers, process.stdout])
-            while (running := process.poll() is None) or wait(pipes, 0):
-                if stop.is_set() or hung or not running:
+        progress(first, total, "starting")
+        with _process(order, child_answers, command or COMMAND) as process:
+            child = _Conversation(process, answers, timeout_s)
+            while child.goes_on():
+                if stop.is_set() or child.is_hung or process.poll() is not None:
                     end(process)  # and what it has started
-                for pipe in wait(pipes, TICK_S):
-                    if pipe is not answers:
-                        chunk = os.read(process.stdout.fileno(), 65536)
-                        printed = (printed + chunk)[-PRINTED:]
-                        if not chunk:
-                            pipes = [other for other in pipes if other is answers]
-                        continue
-                    try:
-                        last = answers.recv()
-                    except Exception:  # its end, or noise that a kernel's process wrote there
-                        pipes.remove(answers)
-                        continue
-                    if last["is"] == "progress":
-                        steps = last["done"]
-                        title = last["doing"]
-                        shown_s = 0.0
-                    else:
-                        reply = yield last
+                for message in child.received():
+                    if not isinstance(message, Progressed):
+                        reply = yield message
                         if reply is not None:
                             answers.send(reply)
-                        limit_s = timeout_s
-                    answered_s = time.monotonic()
-                now_s = time.monotonic()
-                if now_s - shown_s >= TICK_S:
-                    shown_s = now_s
-                    progress(first + steps, total, title)
-                hung = hung or now_s - answered_s > limit_s
-        finally:
-            end(process)
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
+                if child.shows_progress():
+                    progress(first + child.steps, total, child.title)
     if stop.is_set():
         raise KeyboardInterrupt
-    output = printed.decode(errors="replace").strip()
+    output = child.printed.decode(errors="replace").strip()
     if output:
         print(output, file=sys.stderr)
-    yield Ended(last, process.returncode, output, timeout_s if hung else None)
+    yield Ended(child.last, process.returncode, output, timeout_s if child.is_hung else None)
+
+
+@contextmanager
+def _process(
+    order: Order, child_answers: Connection, command: Sequence[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child with its order, and end it and what it has started when the context ends.
+
+    child_answers: the child's end of the pipe, which is closed here
+    """
+    process = subprocess.Popen(
+        command,
+        # The child ends when this is closed, also by the end of this process.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[child_answers.fileno()],
+        start_new_session=True,
+        env=environment(),
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        with suppress(BrokenPipeError):  # it has ended
+            pickle.dump((order, child_answers.fileno()), process.stdin)
+            process.stdin.flush()
+        child_answers.close()
+        yield process
+    finally:
+        end(process)
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+
+
+class _Conversation:
+    """What a child answers and prints, and for how long it has been silent."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], answers: Connection, timeout_s: float
+    ) -> None:
+        self.steps = 0
+        self.title = "starting"
+        self.last: Message | None = None
+        self.printed = b""
+        self.is_hung = False
+        self._process = process
+        self._answers = answers
+        self._output = process.stdout
+        self._pipes = list[Any]([answers, process.stdout])
+        self._timeout_s = timeout_s
+        self._limit_s = max(timeout_s, START_TIMEOUT_S)
+        self._answered_s = time.monotonic()
+        self._shown_s = 0.0
+
+    def goes_on(self) -> bool:
+        """Return whether the child runs, or has left something in a pipe."""
+        return self._process.poll() is None or bool(wait(self._pipes, 0))
+
+    def received(self) -> Iterator[Message]:
+        """Wait for TICK_S at most, and yield the answers that have come."""
+        for pipe in wait(self._pipes, TICK_S):
+            if pipe is not self._answers:
+                self._read_output()
+                continue
+            try:
+                message = self._answers.recv()
+            except Exception:  # its end, or noise that a kernel's process wrote there
+                self._pipes.remove(self._answers)
+                continue
+            self.last = message
+            if isinstance(message, Progressed):
+                self.steps = message.finished
+                self.title = message.title
+                self._shown_s = 0.0
+            yield message
+            if not isinstance(message, Progressed):
+                self._limit_s = self._timeout_s
+            self._answered_s = time.monotonic()
+
+    def _read_output(self) -> None:
+        """Read what the child has printed. At its end, its pipe isn't waited for any longer."""
+        assert self._output is not None
+        chunk = os.read(self._output.fileno(), 65536)
+        self.printed = (self.printed + chunk)[-PRINTED:]
+        if not chunk:
+            self._pipes.remove(self._output)
+
+    def shows_progress(self) -> bool:
+        """Return whether to show the progress now. Notice a child that has been silent too long."""
+        now_s = time.monotonic()
+        is_due = now_s - self._shown_s >= TICK_S
+        if is_due:
+            self._shown_s = now_s
+        if now_s - self._answered_s > self._limit_s:
+            self.is_hung = True
+        return is_due
 
 
 @contextmanager
@@ -243,36 +298,34 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def answering() -> Iterator[tuple[dict[str, Any], Say]]:
-    """Yield the order, and a function that answers while the context is open.
+def answering() -> Iterator[tuple[Any, Connection]]:
+    """Yield the order, and the pipe for answers while the context is open.
 
     An error that leaves the context is also an answer. Then the process exits immediately, without atexit
     handlers and CUDA teardown.
     """
-    order, say = started()
+    order, pipe = started()
     try:
-        yield order, say
+        yield order, pipe
     except (Exception, SystemExit) as error:  # a host function may raise anything
         user_error = error if isinstance(error, WorklogError) else memory_is_full(error)
         if user_error is not None:
-            say("error", type=type(user_error), message=str(user_error))
+            pipe.send(Mistake(type(user_error), str(user_error)))
         else:
             summary = traceback.format_exception_only(error)[-1].strip()
-            say("raised", what=summary, traceback="".join(traceback.format_exception(error)))
+            pipe.send(Raised(summary, "".join(traceback.format_exception(error))))
     ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
     os._exit(0)
 
 
-def started() -> tuple[dict[str, Any], Say]:
-    """Return the order, and a function that answers.
+def started() -> tuple[Any, Connection]:
+    """Return the order, and the pipe for answers, on which further orders come.
 
     From now on Linux ends this process and its session as soon as the parent has ended, with a signal that
     no code can catch. On other systems they end by themselves, since there is no GPU to hold.
     """
-    order: dict[str, Any] = pickle.load(sys.stdin.buffer)
-    answers = Connection(order["answers"])
+    order, answers = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)
-    order["receive"] = answers.recv
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # a kernel's process that reads its input doesn't wait for it
     if hasattr(fcntl, "F_SETSIG"):
@@ -281,9 +334,9 @@ def started() -> tuple[dict[str, Any], Say]:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
             os.killpg(0, signal.SIGKILL)
-    return order, lambda kind, **contents: answers.send({"is": kind, **contents})
+    return order, Connection(answers)
 
 
 if __name__ == "__main__":
-    with answering() as (order, say):
-        importlib.import_module(ACTS[order["do"]]).answer(order, say)
+    with answering() as (order, pipe):
+        importlib.import_module(MODULES[type(order)]).answer(order, pipe)

@@ -23,7 +23,7 @@ SHORT = 2**24  # multiply-adds of a launch that takes no second
 SECONDS = 10.0  # what a user waits for without being told
 
 
-class _Sample(EmulatedDevice):
+class _BlockTimer(EmulatedDevice):
     """Runs the first blocks of each launch, and adds up what all blocks would take."""
 
     def __init__(self, budget: int) -> None:
@@ -64,7 +64,7 @@ def launch_seconds(kernel: Kernel, shape: Shape, budget: int) -> float | None:
 
     budget: as for worklog.emulator.launch
     """
-    device = _Sample(budget)
+    device = _BlockTimer(budget)
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
     try:
         a, b, c = (EmulatedBuffer(np.zeros(size, np.float32)) for size in sizes)

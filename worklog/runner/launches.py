@@ -90,11 +90,11 @@ def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> i
     return sets * set_elements + workspace_elements
 
 
-class Trespass(Exception):
+class OutOfBoundsWrite(Exception):
     """A launch wrote around a C or a workspace; the message states which."""
 
 
-class InTurn:
+class RotatingLaunch:
     """Launches of a kernel, each on the next A, B and C."""
 
     probe: LaunchProbe  # checks each launch, on new inputs
@@ -192,7 +192,8 @@ class Loop:
                 checker.device.overwrite(buffer, host)
         buffers.poison()
         self.bare = [
-            InTurn(kernel, shape, -1.0 if number else 1.0) for number, kernel in enumerate(kernels)
+            RotatingLaunch(kernel, shape, -1.0 if number else 1.0)
+            for number, kernel in enumerate(kernels)
         ]
         # By the message about a launch that writes around them.
         self.guarded: dict[str, list[Guarded]] = {}
@@ -313,15 +314,15 @@ class Loop:
         ]
 
     def require_intact(self) -> None:
-        """Raise Trespass if a launch wrote around a C or a workspace in this placement."""
+        """Raise OutOfBoundsWrite if a launch wrote around a C or a workspace in this placement."""
         if not self.checked:
             return
         for message, guarded in self.guarded.items():
             if not all(buffer.intact() for buffer in guarded):
-                raise Trespass(message)
+                raise OutOfBoundsWrite(message)
 
     def stage(self) -> Stage:
-        """Return the gate's stage on the timed launches. Raises Trespass."""
+        """Return the gate's stage on the timed launches. Raises OutOfBoundsWrite."""
         if not self.probed:
             first = self.bare[0]
             has_moved = self.pool is not None and first.last < 0

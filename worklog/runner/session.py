@@ -6,10 +6,9 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,12 @@ from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
-from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock
+from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, compile_cuda, nvrtc_version, rung
 from worklog.problem import Shape
+from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
-from worklog.runner.measure import Job
-from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
+from worklog.runs import CUBLAS, Calibration, Stage, Verdict
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -34,33 +33,15 @@ LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 9
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A job that is ready to be timed: its kernel's launches and its baselines', under this harness.
-
-    stated: the result's degradations before the loop. verdict: of the gate; None without one. after: the gate's stages
-    on what was timed; it may add to stated and to witnesses. around: open while it is timed. how: more words for
-    time_in_turn. datapath: of the roof of what isn't a matrix product.
-    """
-
-    harness: Harness
-    work: Work
-    stated: list[str]
-    verdict: Verdict | None = None
-    launches: Sequence[Timed] = ()
-    after: Callable[[Reading], list[Stage]] = lambda reading: []
-    around: AbstractContextManager[object] = field(default_factory=nullcontext)
-    how: Mapping[str, Any] = field(default_factory=dict)
-    datapath: str = ""
-    witnesses: dict[str, float | str] = field(default_factory=dict)
-
-
 class Session:
     """The device, the calibrated harness, loaded kernels, and the checker of the present shape.
 
-    user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now).
-    on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and cuBLAS). peaks: the
-    GPU's, at its highest clock. Raises NoGpu.
+    user_kernels: by name, host functions too
+    calibration: of the harness on this GPU (default: calibrate now)
+    on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and cuBLAS)
+    peaks: the GPU's, at its highest clock
+
+    Raises NoGpu.
     """
 
     def __init__(
@@ -113,7 +94,7 @@ class Session:
         kernels = [
             rung(job.kernel).at(job.shape, self.gpu.arch)
             for job in jobs
-            if job.shape and job.kernel in rungs
+            if job.point.is_product and job.kernel in rungs
         ]
         with ThreadPoolExecutor() as pool:
             programs = set()
@@ -208,47 +189,6 @@ class Session:
     def overhead_us(self, harness: Harness) -> float:
         """Return the event overhead in each sample of a harness, in µs."""
         return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
-
-    def measurement(
-        self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]
-    ) -> Measurement:
-        """Return the job's measurement, or a failed one if the timed output is wrong."""
-        harness = ready.harness
-        changed = job.pitfalls
-        verdict = ready.verdict and ready.verdict.and_then(*stages)
-        if verdict and not verdict.accepted:
-            return job.failed(verdict)
-        if reading.us(harness.statistic) <= self.overhead_us(harness):
-            return job.without_time(
-                "failed", "failed at plausible: the time is not above zero", verdict
-            )
-        summary = runs.summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
-        stated = [*ready.stated, *reading.degradations]
-        remark = off_the_lock(harness.clocks, reading.samples.sm_mhz)
-        if remark:
-            changed = changed | {"clocks": "watched"}
-            stated = [*stated, remark]
-        peak = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz)
-        roof = None
-        if job.shape:
-            roof = Roof(peak["fp32"] if harness.roof == "fp32" else runs.BF16_DATASHEET_TFLOPS)
-        elif ready.datapath and ready.work.flops:
-            roof = Roof(peak[ready.datapath], ready.datapath)
-        impossible = self.peaks.impossible(summary.time.value, ready.work)
-        return Measurement(
-            job.kernel,
-            None if job.shape is None else astuple(job.shape),
-            axes=dict(job.axes),
-            changed=changed,
-            verdict=verdict,
-            time=summary.time,
-            against=dict.fromkeys(job.baselines) | summary.ratios,
-            work=ready.work,
-            roof=roof,
-            samples=summary.samples,
-            degradations=(*stated, *impossible),
-            witnesses=ready.witnesses,
-        )
 
     def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:
         """Return the stage that the whole GPU is idle when a launch has ended.

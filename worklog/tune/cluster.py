@@ -23,7 +23,9 @@ from typing import Any, NamedTuple, Self
 from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.runner.child import Ended, run_child
-from worklog.runner.measure import Job, limit_s
+from worklog.runner.execute import limit_s
+from worklog.runner.job import Job
+from worklog.runner.messages import MeasureOrder, NextJob
 from worklog.runs import Measurement, Ran, Verdict, read_line, tool
 from worklog.settings import Harness
 
@@ -34,7 +36,7 @@ RESTART_S = 30.0
 ATTEMPTS = 2  # to measure a point, before it fails because its workers die
 
 
-class Measured(NamedTuple):
+class CardResult(NamedTuple):
     """The result of a worker."""
 
     card: str  # its name
@@ -71,7 +73,7 @@ def on_card(
     command: Sequence[str] | None,
     job: Job | None,
     kernels: Mapping[str, Kernel],
-) -> Measured:
+) -> CardResult:
     """Measure a job in the worker's child.
 
     Without a job, start the child and return its head. A kernel that ends the child fails.
@@ -86,20 +88,20 @@ def on_card(
     try:
         if _child is None or _child.sweep != sweep:
             end_child()
-            order = {"do": "measure", "harness": harness, "user_kernels": {}}
+            order = MeasureOrder(jobs=None, harness=harness, user_kernels={})
             stop = threading.Event()
             timeout_s = limit_s([job] if job else [], harness)
             answers = run_child(order, timeout_s=timeout_s, stop=stop, command=command)
             if isinstance(answer := next(answers), Ended):
                 raise answer.error()
             _child = Child(sweep, stop, answers)
-            head = answer["head"]
+            head = answer.head
         if job is None:
-            return Measured(card_name(), head)
+            return CardResult(card_name(), head)
         answers = _child.answers
         answer = next(answers)  # it is waiting, or has ended since
         if not isinstance(answer, Ended):
-            answer = answers.send((job, kernels))
+            answer = answers.send(NextJob(job, kernels))
     except KeyboardInterrupt:
         raise Interrupted("interrupted: the sweep has ended") from None
     if isinstance(answer, Ended):
@@ -108,10 +110,10 @@ def on_card(
         m = job.failed(Verdict((stage,), None))
         about = kernels[job.kernel].describe()
     else:
-        m = read_line(answer["line"])
-        about = answer["description"]
+        m = read_line(answer.line)
+        about = answer.description
     ran = Ran(card_name(), began, time.time() - began)
-    return Measured(ran.card, head, replace(m, ran=ran), about)
+    return CardResult(ran.card, head, replace(m, ran=ran), about)
 
 
 def end_child() -> None:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
-from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
+from worklog.problem import Axis, Configuration, Shape, Space, Value
+from worklog.runner.job import SECONDS_EACH
+from worklog.runner.measure import measure
+from worklog.runner.sources import CHANGED, live_wanted
 from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
 from worklog.runs.limits import MAX_THREADS, WARP, Occupancy, occupancy
 
@@ -70,7 +72,7 @@ class Variants:
     shape: Shape
     arch: str  # that the variants are compiled for
     kept: tuple[Variant, ...]  # can be launched, in the order of the axes
-    skipped: tuple[Point, ...]  # can't be launched, with the reasons
+    skipped: tuple[Configuration, ...]  # can't be launched, with the reasons
 
     def preview(self, is_live: bool = True) -> str:
         """Return the number of variants, why some are skipped, and the others' time.
@@ -78,7 +80,7 @@ class Variants:
         is_live: whether variants are measured on a GPU; else they are looked up in a recording
         """
         reasons = {str(point): point.skipped for point in self.skipped}
-        space = replace(self.space, skip=lambda values: reasons.get(str(Point(values))))
+        space = replace(self.space, skip=lambda values: reasons.get(str(Configuration(values))))
         return space.preview(SECONDS_EACH if is_live else None, "measure" if is_live else "look up")
 
     def require_some(self) -> None:
@@ -161,12 +163,12 @@ def variants(
         options = (shape, arch, target.multiprocessors, where, checked)
         futures = [
             (point, executor.submit(variant_of, record, point, *options))
-            for point in space.points()
+            for point in space.configurations()
         ]
         results = [(point, future.result()) for point, future in futures]
     kept = tuple(result for _, result in results if isinstance(result, Variant))
     skipped = tuple(
-        Point(point.values, reason) for point, reason in results if isinstance(reason, str)
+        Configuration(point.values, reason) for point, reason in results if isinstance(reason, str)
     )
     return Variants(record, space, shape, arch, kept, skipped)
 
@@ -246,7 +248,7 @@ def recorded(chosen: Variants) -> Run:
 
 def variant_of(
     record: Kernel,
-    point: Point,
+    point: Configuration,
     shape: Shape,
     arch: str,
     sms: int,

@@ -22,8 +22,8 @@ from typing import Any
 from worklog import runs
 from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
-from worklog.problem import Point, Shape
-from worklog.runner.measure import Job
+from worklog.problem import Configuration, Shape
+from worklog.runner.job import Job, product_job
 from worklog.runs import (
     CUBLAS,
     Estimate,
@@ -37,13 +37,13 @@ from worklog.runs import (
     silent,
 )
 from worklog.settings import Harness
-from worklog.tune.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
+from worklog.tune.cluster import ATTEMPTS, CardResult, Workers, card_name, on_card
 from worklog.tune.sweep import Variant, Variants, recorded
 
 STRATEGIES = ("exhaustive", "random", "optuna")
 FINALISTS = 8
 TICK_S = 0.5
-How = Callable[[Job | None, Mapping[str, Kernel]], Measured]  # what a worker does for a job
+How = Callable[[Job | None, Mapping[str, Kernel]], CardResult]  # what a worker does for a job
 Key = tuple[Any, ...]
 Timed = tuple[Measurement, Mapping[str, Any]]  # a tile's time, and its description in a run
 
@@ -88,7 +88,7 @@ class Order:
             for axis in self.axes:
                 index = trial.suggest_int(axis.name, 0, len(axis.values) - 1)
                 values[axis.name] = axis.values[index]
-            name = str(Point(values))
+            name = str(Configuration(values))
             if name in self.left:
                 self.trials[name] = trial
                 return self.left.pop(name)
@@ -142,7 +142,7 @@ def search(
             if len(names) > 1:
                 title = f"{len(names)} finalists against each other"
                 progress(len(run.measurements), count, title)
-                job = Job(names[0], chosen.shape, against=tuple(names[1:]))
+                job = product_job(names[0], chosen.shape, (), *names[1:])
                 kernels = {
                     variant.name: variant.kernel for variant in chosen.kept if variant.name in names
                 }
@@ -182,7 +182,7 @@ def _measure(
     count: of tiles
     earlier: times from earlier runs
     """
-    waiting = dict[Future[Measured], Variant]()
+    waiting = dict[Future[CardResult], Variant]()
     asked_count = 0
     try:
         while asked_count < count or waiting:
@@ -196,7 +196,7 @@ def _measure(
                     run.add(replace(measurement, kernel=variant.name), about=about)
                     order.tell(variant.name, measurement.ratio or 0.0)
                     continue
-                job = Job(variant.name, shape, (("least_share", _best_share(run)),))
+                job = product_job(variant.name, shape, (("least_share", _best_share(run)),))
                 waiting[
                     workers.gpu.submit(measure_on_card, job, {variant.name: variant.kernel})
                 ] = variant
@@ -220,17 +220,17 @@ def _best_share(run: Run) -> float:
     return max((m.ratio_low or 0.0 for m in run.measurements), default=0.0)
 
 
-def _result(future: Future[Measured], variant: Variant, workers: Workers, shape: Shape) -> Timed:
+def _result(future: Future[CardResult], variant: Variant, workers: Workers, shape: Shape) -> Timed:
     """Return a variant's measurement and description; failed if its workers died."""
     try:
         return future.result().measurement, future.result().about
     except workers.lost:
         stage = failed("process", f"each of {ATTEMPTS} workers that took it died")
-        measurement = Job(variant.name, shape).failed(Verdict((stage,), None))
+        measurement = product_job(variant.name, shape).failed(Verdict((stage,), None))
         return measurement, variant.kernel.describe()
 
 
-def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> Measured:
+def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> CardResult:
     """Return the recorded time of a variant in place of a measurement on a card.
 
     Raises BadRunFile if the variant was not recorded.
@@ -238,7 +238,7 @@ def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -
     began = time.time()
     head = Run.load(next(iter(runs.recordings("sweeps").values())), "recorded")
     if job is None:
-        return Measured(card_name(), head.head_lines())
+        return CardResult(card_name(), head.head_lines())
     variants = tuple(variant for variant in chosen.kept if variant.name in kernels)
     measurements = recorded(replace(chosen, kept=variants)).measurements
     m = next(m for m in measurements if m.kernel == job.kernel)
@@ -247,7 +247,7 @@ def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -
         degradations = (*degradations, m.label)
     ran = Ran(card_name(), began, time.time() - began)
     measurement = replace(m, degradations=degradations, ran=ran, context=None)
-    return Measured(ran.card, (), measurement, kernels[job.kernel].describe())
+    return CardResult(ran.card, (), measurement, kernels[job.kernel].describe())
 
 
 def key(about: Mapping[str, Any], shape: Shape) -> Key:

@@ -1,0 +1,56 @@
+"""Points: what a kernel computes, at values of the axes that its problem has."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from typing import Any
+
+from worklog.errors import BadSetting
+from worklog.problem.gemm import SGEMM, Shape
+
+CASE = "case"  # the axis of a problem that lists its test cases
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is computed: a problem at values of its axes.
+
+    A product of matrices has the axes M, N and K. Any other problem has the axis "case", the name
+    of a test case. A declared benchmark has its own axes.
+    """
+
+    problem: str = ""  # its name; "" for a declared benchmark, which computes anything
+    axes: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of_product(cls, shape: Shape) -> Point:
+        """Return the product of matrices of a shape."""
+        return cls(SGEMM.name, tuple(zip("MNK", astuple(shape), strict=True)))
+
+    @classmethod
+    def of_case(cls, problem: str, case: str) -> Point:
+        """Return a problem at one of its test cases. case: its name"""
+        return cls(problem, ((CASE, case),))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether a product of matrices is computed."""
+        return self.problem == SGEMM.name and [name for name, _ in self.axes] == [*"MNK"]
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape of a product. Raises BadSetting for anything else."""
+        if not self.is_product:
+            raise BadSetting(f"{self} isn't a product of matrices: it has no M, N and K")
+        return Shape(*(value for _, value in self.axes))
+
+    def value(self, axis: str) -> Any:
+        """Return the value of an axis; None if there is no such axis."""
+        return dict(self.axes).get(axis)
+
+    def __str__(self) -> str:
+        """Return the shape, or the values of the axes: 4096, or "N=1024 dtype=float32"."""
+        if self.is_product:
+            return str(self.shape)
+        return " ".join(f"{name}={value}" for name, value in self.axes)
