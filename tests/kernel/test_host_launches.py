@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.host_launches import BASE, fitted, guards, sizes_to_try
+from worklog.kernel.host_fit import BASE, fitted, guards, sizes_to_try
 
 KERNEL = """
 __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {

@@ -1,26 +1,28 @@
-"""A program that runs host code as far as its launches: compiled for the emulator's device, it records them.
+"""The program that runs host code up to a launch, on the emulator's device.
 
-The functions on the way to a launch are there as slices (worklog.kernel.host_slice), and each kernel's body records
-what it got. Sizes that the kernel takes are inputs: variables of the function that begins the way.
+It has slices (worklog.kernel.host_slice) of the functions in the chain of calls to the launch. The
+body of each kernel is replaced by code that records the launch. The sizes that the kernel takes are
+inputs: variables of the chain's first function.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from worklog.kernel.host_calls import Call, Way, base_name, last_name, launch_at, uncast
+from worklog.errors import BadSetting
+from worklog.kernel.host_calls import Call, CallChain, base_name, last_name, launch_at, uncast
 from worklog.kernel.host_doubts import declared_in, is_instantiated, is_passed
-from worklog.kernel.host_slice import How, Slice, Slicer, edited, rendered
+from worklog.kernel.host_slice import Slice, SliceOptions, Slicer, edited, rendered
 from worklog.kernel.source import blank, nodes, text_of
 from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Piece, Unit
 from worklog.problem import Parameter
 
-LINES = "source"  # the name in messages of what is in the source, and no header
-FIRST = "worklog_first"  # the function that begins the way, which launcher.cuh calls
+LINES = "source"  # the source's name in messages of the compiler
+FIRST = "worklog_first"  # the first function of the chain, which launcher.cuh calls
 ENTRY = "worklog_host"  # the kernel of launcher.cuh
 STAND_INS = 1 << 60  # addresses of no memory
 SPACING = 1 << 40  # between them
@@ -29,93 +31,93 @@ _FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True)
 class HostProgram:
-    """Code to compile and run.
+    """Code to compile and run."""
 
-    text: defines the function FIRST, behind launcher.cuh
-    places: of each input, those of the kernel's parameters that take it
-    unread_guards: lines of statements that may leave at some sizes, and aren't in the text
-    """
-
-    text: str
+    text: str  # defines the function FIRST, behind launcher.cuh
+    # For each input: the kernel's parameters that get it.
     places: tuple[tuple[int, ...], ...] = ()
+    # Lines of statements that may leave at some sizes and aren't in the text.
     unread_guards: tuple[int, ...] = ()
 
 
-def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostProgram | None, str]:
-    """Return the program that follows a way to a launch; or None, and why it can't be made.
+def program(unit: Unit, chain: CallChain, target: Definition, options: SliceOptions) -> HostProgram:
+    """Return the program that follows a chain of calls to a launch.
 
     target: the kernel that is launched
+    Raises BadSetting if the launch depends on something that the program can't compute.
     """
-    first = way.calls[0].function
+    first = chain.calls[0].function
     bodies = dict[int, str]()
     needed = set[str]()
     unread_guards = set[int]()
-    beginning = ""
-    for place, call in enumerate(way.calls):
-        callee = target if call is way.launch else way.calls[place + 1].function
-        kept = _sliced(unit, call, callee, way.inputs[place], how, is_first=place == 0)
-        if kept.doubt:
-            return None, kept.doubt
+    first_body = ""
+    for place, call in enumerate(chain.calls):
+        callee = target if call is chain.launch else chain.calls[place + 1].function
+        codes = _codes(call.function, chain.inputs[place])
+        stand_ins = _stand_ins(unit, call, callee)
+        part = Slicer(unit, call, codes, options, place == 0, stand_ins).sliced()
+        if part.doubt:
+            raise BadSetting(part.doubt)
         if place == 0:
-            beginning, why = _beginning(unit, first, kept, way)
-            if why:
-                return None, why
+            first_body = _first_body(unit, first, part, chain)
         else:
-            bodies[call.function.body.start_byte] = kept.text
-        needed |= kept.needed
-        unread_guards |= kept.unread_guards
-    code, own = _first_function(first, beginning)
-    codes = _codes(way.launch.function, way.inputs[-1])
-    variables = declared_in(way.launch.function)
-    outside = {
-        name: code for name, code in codes.items() if name.partition(".")[0] not in variables
-    }
-    text = _assembled(unit, needed | own, bodies, outside)
+            bodies[call.function.body.start_byte] = part.text
+        needed |= part.needed
+        unread_guards |= part.unread_guards
+    first_code, first_names = _first_function(first, first_body)
+    text = _assembled(unit, needed | first_names, bodies, _codes_of_globals(chain))
     guards = tuple(sorted(line for line in unread_guards if line))
-    return HostProgram(f"{text}\n{code}\n", way.places, guards), ""
-
-
-def _sliced(
-    unit: Unit,
-    call: Call,
-    callee: Definition,
-    inputs: Mapping[str, int],
-    how: How,
-    *,
-    is_first: bool,
-) -> Slice:
-    """Return what is kept of the function of a call.
-
-    inputs: variables of the function with the number of the input that they are
-    """
-    codes = _codes(call.function, inputs)
-    return Slicer(unit, call, codes, how, is_first, _stand_ins(unit, call, callee)).sliced()
+    return HostProgram(f"{text}\n{first_code}\n", chain.places, guards)
 
 
 def _codes(function: Definition, inputs: Mapping[str, int]) -> dict[str, str]:
-    """Return the code that stands for each input of a function."""
+    """Return the code that stands for each input of a function.
+
+    inputs: variables of the function, each with the number of its input
+    """
     return {name: f"worklog::input<{_type(function, name)}>({n})" for name, n in inputs.items()}
 
 
+def _codes_of_globals(chain: CallChain) -> dict[str, str]:
+    """Return the code that stands for each input of the launch's function that it doesn't declare."""
+    function = chain.launch.function
+    variables = declared_in(function)
+    codes = dict[str, str]()
+    for name, code in _codes(function, chain.inputs[-1]).items():
+        if name.partition(".")[0] not in variables:
+            codes[name] = code
+    return codes
+
+
 def free_variables(unit: Unit, launch: Call, target: Definition, names: Sequence[str]) -> list[str]:
-    """Return what a launch depends on beside some names: integers that its function takes, or fields of these."""
-    inputs = {name: number for number, name in enumerate(names)}
-    kept = _sliced(unit, launch, target, inputs, How(has_conditions=False), is_first=True)
+    """Return the integers that a launch's function takes and that the launch depends on.
+
+    These are parameters, and fields of parameters.
+
+    target: the kernel that is launched
+    names: variables that are left out
+    """
+    function = launch.function
+    codes = _codes(function, {name: number for number, name in enumerate(names)})
+    options = SliceOptions(has_conditions=False)
+    stand_ins = _stand_ins(unit, launch, target)
+    part = Slicer(unit, launch, codes, options, is_first=True, replaced=stand_ins).sliced()
     free = list[str]()
-    for parameter in launch.function.parameters:
-        if parameter.name not in kept.needed or parameter.name in names or parameter.pointer:
+    for parameter in function.parameters:
+        if parameter.name not in part.needed or parameter.name in names or parameter.pointer:
             continue
         if "int" in parameter.dtype:
             free.append(parameter.name)
         elif not parameter.dtype:
-            free += sorted(text for text in kept.fields if text.startswith(f"{parameter.name}."))
+            free += sorted(text for text in part.fields if text.startswith(f"{parameter.name}."))
     return free
 
 
 def whole_program(unit: Unit, function: Definition) -> HostProgram:
-    """Return the program that runs a function as it is, with its arguments as inputs.
+    """Return the program that runs a complete function, with its arguments as inputs.
 
-    A pointer's input is a number that stands for its memory; a float's are its bits as a double.
+    The input for a pointer is a number that stands for its memory. The input for a float is its
+    bits as a double.
     """
     passed = list[str]()
     for number, parameter in enumerate(function.parameters):
@@ -132,7 +134,7 @@ def whole_program(unit: Unit, function: Definition) -> HostProgram:
 
 
 def _default(function: Definition, name: str) -> str:
-    """Return the code of a parameter that nobody passes: its default value, and 1 for the argc of main."""
+    """Return the default value of a parameter; 1 for the argc of main, "" for none."""
     if (function.name, name) == ("main", "argc"):
         return "1"
     for node in nodes(_head(function), "optional_parameter_declaration"):
@@ -141,55 +143,95 @@ def _default(function: Definition, name: str) -> str:
     return ""
 
 
-def _beginning(unit: Unit, function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
-    """Return the code of a way's first function without parameters; or why it can't be the first."""
-    declared = list[str]()
+def _first_body(unit: Unit, function: Definition, part: Slice, chain: CallChain) -> str:
+    """Return the body of a chain's first function without parameters.
+
+    part: the slice of the function
+    Raises BadSetting for a parameter that the launch depends on and whose value is unknown.
+    """
     template = dict(function.template)
-    template |= dict(zip(template, way.instance, strict=False))
+    template |= dict(zip(template, chain.instance, strict=False))
     template |= {name: "float" for name, text in template.items() if text == "double"}
-    needed = {*kept.needed}
+    declarations = [
+        *_template_declarations(unit, function, part, template, has_instance=bool(chain.instance)),
+        *_parameter_declarations(unit, function, part, template, inputs=chain.inputs[0]),
+    ]
+    return f"{{\n{' '.join(declarations)}\n{part.text}\n}}"
+
+
+def _template_declarations(
+    unit: Unit,
+    function: Definition,
+    part: Slice,
+    template: Mapping[str, str],
+    *,
+    has_instance: bool,
+) -> Iterator[str]:
+    """Yield declarations in place of the parameters of a first function's template.
+
+    template: the parameters' arguments or default values
+    has_instance: whether the arguments are known
+    Raises BadSetting, as _first_body.
+    """
+    needed = {*part.needed}
     for parameter in function.parameters:
-        if parameter.name in kept.needed:
+        if parameter.name in part.needed:
             needed |= {*re.findall(r"\w+", parameter.type)}
-    is_given = not way.instance and is_instantiated(unit, function)
-    for name, default in template.items():
+    pointed = {parameter.type for parameter in function.parameters if parameter.pointer}
+    has_unknown_arguments = not has_instance and is_instantiated(unit, function)
+    for name, value in template.items():
         if name not in needed:
             continue
-        if is_given:
-            return "", f"the launch depends on {name}, of the template {function.name}"
-        if not way.instance and any(
-            parameter.type == name for parameter in function.parameters if parameter.pointer
-        ):
-            declared.append(f"using {name} = float;")
-        elif default and _is_type(function, name):
-            declared.append(f"using {name} = {default};")
-        elif default:
-            declared.append(f"constexpr auto {name} = {default};")
+        if has_unknown_arguments:
+            raise BadSetting(f"the launch depends on {name}, of the template {function.name}")
+        if not has_instance and name in pointed:
+            yield f"using {name} = float;"
+        elif value and _is_type(function, name):
+            yield f"using {name} = {value};"
+        elif value:
+            yield f"constexpr auto {name} = {value};"
         else:
-            return "", f"the launch depends on {name}, of the template {function.name}"
+            raise BadSetting(f"the launch depends on {name}, of the template {function.name}")
+
+
+def _parameter_declarations(
+    unit: Unit,
+    function: Definition,
+    part: Slice,
+    template: Mapping[str, str],
+    *,
+    inputs: Mapping[str, int],
+) -> Iterator[str]:
+    """Yield declarations in place of the parameters of a first function.
+
+    template: the parameters of its template
+    inputs: names of parameters that aren't declared, because code stands for them
+    Raises BadSetting, as _first_body.
+    """
+    launched = _launched_by(function)
     for place, parameter in enumerate(function.parameters):
-        if parameter.name not in kept.needed or parameter.name in way.inputs[0]:
+        name = parameter.name
+        if name not in part.needed or name in inputs:
             continue
-        if parameter.name in _launched_by(function):
-            return "", f"the launch depends on {parameter.declaration}, of {function.name}"
+        unknown = f"the launch depends on {parameter.declaration}, of {function.name}"
+        if name in launched:
+            raise BadSetting(unknown)
+        default = _default(function, name)
         if parameter.pointer:
-            declared.append(f"auto {parameter.name} = {_address(parameter, template, place)};")
-        elif _default(function, parameter.name) and not is_passed(unit, function, place):
-            default = _default(function, parameter.name)
-            declared.append(f"auto {parameter.name} = {default};")
+            yield f"auto {name} = {_address(parameter, template, place)};"
+        elif default and not is_passed(unit, function, place):
+            yield f"auto {name} = {default};"
         elif parameter.dtype in _FLOATS:
-            declared.append(f"{parameter.type.rstrip('&')} {parameter.name} = 1;")
+            yield f"{parameter.type.rstrip('&')} {name} = 1;"
         else:
-            return "", f"the launch depends on {parameter.declaration}, of {function.name}"
-    body = f"{{\n{' '.join(declared)}\n{kept.text}\n}}"
-    return body, ""
+            raise BadSetting(unknown)
 
 
 def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
-    """Return the code that defines FIRST where the function is that it stands for, and names that it needs.
+    """Return the code that defines FIRST, and the names that this code needs.
 
-    The code stands in a class; that of a method in one that inherits from the method's, so that it can use what is
-    static there.
+    FIRST is in the namespace of the function that it stands for, and in a class. For a method, this
+    class inherits from the method's class, so that static members can be used.
     """
     namespaces = list[str]()
     record = ""
@@ -229,15 +271,18 @@ def _type(function: Definition, name: str) -> str:
 
 
 def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
-    """Return code for addresses of memory and for floats, which a launch doesn't depend on, by their place."""
+    """Return code in place of the addresses and floats that a call passes, by their place.
+
+    A launch doesn't depend on these.
+    """
     if call.form not in ("", "<<<", "cudaLaunchKernelEx"):
         return {}
-    own = {parameter.name for parameter in call.function.parameters}
+    parameters = {parameter.name for parameter in call.function.parameters}
     functions = {last_name(function.name) for function in unit.functions}
     launched = _launched_by(callee)
     codes = dict[int, str]()
     for place, parameter in enumerate(callee.parameters):
-        if place >= len(call.arguments) or text_of(call.arguments[place]) in own:
+        if place >= len(call.arguments) or text_of(call.arguments[place]) in parameters:
             continue
         if parameter.name in launched or base_name(uncast(call.arguments[place])) in functions:
             continue
@@ -249,30 +294,37 @@ def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
 
 
 def _launched_by(function: Definition) -> set[str]:
-    """Return the names that a function launches, or passes on with a call: a parameter may be the kernel."""
+    """Return the names that a host function launches or passes on, without numbers.
+
+    A parameter may be the kernel.
+    """
+    if function.is_kernel:
+        return set()
     names = set[str]()
     for node in nodes(function.body, "call_expression"):
-        launch = None if function.is_kernel else launch_at(node, function)
+        launch = launch_at(node, function)
         if launch is not None:
             names.add(launch.name)
-        elif not function.is_kernel:
-            arguments = node.child_by_field_name("arguments")
-            named = arguments.named_children if arguments is not None else []
-            names |= {text_of(uncast(argument)) for argument in named}
+            continue
+        arguments = node.child_by_field_name("arguments")
+        if arguments is not None:
+            names |= {text_of(uncast(argument)) for argument in arguments.named_children}
     numbers = {p.name for p in function.parameters if p.dtype}
     return names - numbers
 
 
-def _address(parameter: Parameter, template: Mapping[str, str], place: int, other: str = "") -> str:
+def _address(
+    parameter: Parameter, template: Mapping[str, str], place: int, template_type: str = ""
+) -> str:
     """Return code for an address that a function may get. Floats, such as alpha, can be read there.
 
     template: parameters of the function's template
-    other: the type that stands for one of these
+    template_type: the type in place of a parameter of the template; "" for no other type
     """
     kind = parameter.type.rstrip("&")
     is_of_template = not template.keys().isdisjoint(re.findall(r"\w+", kind))
-    if is_of_template and other:
-        kind = other
+    if is_of_template and template_type:
+        kind = template_type
     if is_of_template or parameter.dtype in _FLOATS:
         return f"({kind}*)&worklog::memory"
     return f"({kind}*){stand_in(place)}ull"
@@ -289,22 +341,22 @@ def _assembled(
     bodies: Mapping[int, str],
     codes: Mapping[str, str],
 ) -> str:
-    """Return the unit's text with what is needed, and with kernels that record their launch.
+    """Return the unit's text with the needed names, and with kernels that record their launch.
 
     bodies: code of functions, by the place of their body
-    codes: of variables outside of functions that are inputs, and are no longer defined
+    codes: code in place of variables outside of functions, which are no longer defined
     """
     text = " " * unit.root.start_byte + unit.root.text.decode()
     functions = {function.body.start_byte: function for function in unit.functions}
     numbers = {function.body.start_byte: n for n, function in enumerate(unit.functions)}
-    # Of kernels and of sliced functions, only what is before the body.
+    # The bodies of kernels and of sliced functions are replaced: only the heads need other names.
     heads = {start for start in functions if functions[start].is_kernel or start in bodies}
     pieces = {piece.span[0]: piece for piece in unit.pieces}
-    kept = _needed_pieces(text, pieces, needed, heads)
+    needed_starts = _needed_pieces(text, pieces, needed, heads)
     edits = list[tuple[int, int, str]]()
     for start, piece in pieces.items():
         first, last = piece.span
-        if start not in kept or (piece.names and piece.names <= {*codes}):
+        if start not in needed_starts or (piece.names and piece.names <= {*codes}):
             edits.append((first, last, blank(text[first:last])))
             continue
         edits += [(*place, "") for place in piece.host_members]
@@ -318,46 +370,46 @@ def _assembled(
         elif start in bodies:
             edits.append((start, body.end_byte, _returning(function, bodies[start])))
         else:
-            own = declared_in(function)
-            others = {name: code for name, code in codes.items() if name not in own}
-            edits.append((start, body.end_byte, _with_lines(function, others)))
+            local = declared_in(function)
+            codes_here = {name: code for name, code in codes.items() if name not in local}
+            edits.append((start, body.end_byte, _with_lines(function, codes_here)))
     return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
 
 
 def _needed_pieces(
     text: str, pieces: Mapping[int, Piece], needed: Set[str], heads: Set[int]
 ) -> set[int]:
-    """Return the places of the pieces that define what is needed, and what these need in turn.
+    """Return the places of the pieces that define needed names, and names that these pieces need.
 
     pieces: by their place in the text
     needed: names
-    heads: places of bodies that don't count
+    heads: places of the bodies that are replaced
     """
     waiting = {*needed}
     defining = defaultdict[str, list[int]](list)
     for start, piece in pieces.items():
         for name in piece.names:
             defining[name].append(start)
-    kept = set[int]()
+    starts = set[int]()
     for start, piece in pieces.items():
         is_using = piece.operands is not None and not piece.names
         if is_using and piece.mentions.isdisjoint(NAMESPACES):
-            kept.add(start)
+            starts.add(start)
             waiting |= piece.mentions
     names = set[str]()
     while waiting:
         name = waiting.pop()
         names.add(name)
         for start in defining[name]:
-            if start in kept:
+            if start in starts:
                 continue
-            kept.add(start)
-            inside = [place for place in heads if start <= place < pieces[start].span[1]]
-            words = {*pieces[start].mentions}
-            if len(inside) == 1:
-                words = {*re.findall(r"\w+", text[start : inside[0]])}
-            waiting |= words - names
-    return kept
+            starts.add(start)
+            inner_heads = [place for place in heads if start <= place < pieces[start].span[1]]
+            mentions = {*pieces[start].mentions}
+            if len(inner_heads) == 1:
+                mentions = {*re.findall(r"\w+", text[start : inner_heads[0]])}
+            waiting |= mentions - names
+    return starts
 
 
 def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:
@@ -376,12 +428,13 @@ def _head(function: Definition) -> Any:
 
 
 def _without_bounds(function: Definition) -> list[tuple[int, int, str]]:
+    """Return the edits that remove a kernel's __launch_bounds__."""
     bounds = [node for node in _head(function).named_children if node.type == "launch_bounds"]
     return [(node.start_byte, node.end_byte, "") for node in bounds]
 
 
 def _returning(function: Definition, body: str) -> str:
-    """Return a function's body with a value to return, if it returns one."""
+    """Return a function's body, with a last statement that returns a value if the function has one."""
     kind = text_of(_head(function).child_by_field_name("type"))
     return body if kind in ("void", "auto") else body[:-1] + "return {};\n}"
 
@@ -389,12 +442,12 @@ def _returning(function: Definition, body: str) -> str:
 def _recording(function: Definition, number: int) -> str:
     """Return the body of a kernel that records its launch."""
     values = list[str]()
-    template = _template(function)
-    for node in template:
+    for node in _template(function):
         name = _declared(node)
-        values.append(
-            f"worklog::Kind<{name}>::number" if "type" in node.type else f"worklog::value({name})"
-        )
+        if "type" in node.type:
+            values.append(f"worklog::Kind<{name}>::number")
+        else:
+            values.append(f"worklog::value({name})")
     passed = [parameter.name or "0" for parameter in function.parameters]
     arguments = ", ".join([str(number), f"worklog::Values{{{{{', '.join(values)}}}}}", *passed])
     return f"{{ worklog::launched({arguments}); }}"
@@ -410,12 +463,12 @@ def _template(function: Definition) -> list[Any]:
 
 def _declared(node: Any) -> str:
     """Return the name of a template's parameter."""
-    words: list[str] = re.findall(r"\w+", text_of(node).partition("=")[0])
-    return words[-1]
+    names: list[str] = re.findall(r"\w+", text_of(node).partition("=")[0])
+    return names[-1]
 
 
 def template_types(function: Definition) -> list[str]:
-    """Return the type of each parameter of a template; "typename" for one that is a type."""
+    """Return the type of each parameter of a template; "typename" for a parameter that is a type."""
     kinds = list[str]()
     for node in _template(function):
         text = text_of(node).partition("=")[0].strip()

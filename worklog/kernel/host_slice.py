@@ -1,12 +1,12 @@
-"""What a call in host code depends on: the statements before it that it needs, as code that records launches.
+"""The backward slice of a call in host code: the statements that the call depends on.
 
-Files, allocations and messages of a `main` don't matter for a launch. So of each function on the way to it, only the
-statements are kept on which the call depends: a backward slice.
+Files, allocations and messages of a `main` don't matter for a launch. So each function in the chain
+of calls to the launch is cut down to these statements, as code that records launches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -39,69 +39,57 @@ _NAMES = ("using_declaration", "alias_declaration", "type_definition", "namespac
 
 
 @dataclass(frozen=True)
-class How:
-    """What is kept of the way to a launch: branches on it, and its dynamic shared memory."""
+class SliceOptions:
+    """The parts of a function that its slice has in addition to the call."""
 
-    has_conditions: bool = True
-    has_shared: bool = True
+    has_conditions: bool = True  # branches around the call
+    has_shared: bool = True  # the bytes of the launch's dynamic shared memory
 
 
 @dataclass(frozen=True)
 class Slice:
-    """What is kept of a function for one call in it.
+    """The part of a function that a call in it depends on."""
 
-    text: of its body, with code in place of inputs
-    needed: names that the text uses
-    fields: of these, those of structures, such as dims.y
-    doubt: why the text may lack a change, or ""
-    unread_guards: lines of statements that may leave at some sizes, and aren't kept
-    """
-
-    text: str
-    needed: set[str]
-    fields: set[str]
-    doubt: str
-    unread_guards: set[int]
+    text: str  # of the function's body, with code in place of inputs
+    needed: set[str]  # names that the text uses
+    fields: set[str]  # the fields of structures that the text uses, such as dims.y
+    doubt: str  # why the text may lack a change; "" for no reason
+    unread_guards: set[
+        int
+    ]  # lines of statements that may leave at some sizes and aren't in the text
 
 
 @dataclass
 class Slicer:
-    """Keeps what a call depends on.
-
-    inputs: names, each with the code that stands for it
-    is_first: whether the call's function begins the way
-    replaced: code of arguments that a launch doesn't depend on, by their place
-    needed, fields: as of a Slice, so far
-    needed_without: what is needed if no branch is kept
-    used_at: of each input, the place of its first use
-    unread_guards: lines of statements that may leave at some sizes, and aren't kept
-    changed: names that a statement changes, by its place
-    """
+    """Cuts a function down to the statements that a call depends on."""
 
     unit: Unit
     call: Call
-    inputs: Mapping[str, str]
-    how: How
-    is_first: bool
-    replaced: Mapping[int, str]
-    needed: set[str] = field(default_factory=set)
-    fields: set[str] = field(default_factory=set)
-    needed_without: set[str] = field(default_factory=set)
-    used_at: dict[str, int] = field(default_factory=dict)
-    unread_guards: set[int] = field(default_factory=set)
-    changed: dict[tuple[int, int], Set[str]] = field(default_factory=dict)
+    inputs: Mapping[str, str]  # names, each with the code that stands for it
+    options: SliceOptions
+    is_first: bool  # whether the call's function begins the chain of calls
+    replaced: Mapping[int, str]  # code of arguments that a launch doesn't depend on, by place
+    # Filled while slicing:
+    needed: set[str] = field(default_factory=set)  # as in Slice
+    fields: set[str] = field(default_factory=set)  # as in Slice
+    needed_by_call: set[str] = field(default_factory=set)  # names that are needed without branches
+    used_at: dict[str, int] = field(
+        default_factory=dict
+    )  # of each input, the place of its first use
+    unread_guards: set[int] = field(default_factory=set)  # as in Slice
+    changed: dict[tuple[int, int], Set[str]] = field(default_factory=dict)  # by a statement's place
 
     def sliced(self) -> Slice:
-        """Return what is kept of the function that the call is in."""
-        if not self.how.has_conditions:
+        """Return the slice of the function that contains the call."""
+        if not self.options.has_conditions:
             self._body()
-            self.needed_without = {*self.needed}
+            self.needed_by_call = {*self.needed}
         text = self._body()
-        about = doubt(self.unit, self.call, self.needed, self.used_at)
-        return Slice(text, self.needed, self.fields, about, self.unread_guards)
+        reason = doubt(self.unit, self.call, self.needed, self.used_at)
+        return Slice(text, self.needed, self.fields, reason, self.unread_guards)
 
     def _body(self) -> str:
-        """Return what is kept of the function's body, with what a loop's next turn needs, too."""
+        """Return the slice of the function's body, with the changes that a loop's next turn needs."""
         while True:
             count = len(self.needed)
             text = self._block(self.call.function.body)
@@ -112,25 +100,26 @@ class Slicer:
         """Return the statements of a block that the call depends on."""
         statements = [node for node in block.named_children if node.type != "comment"]
         place = next(n for n, node in enumerate(statements) if contains(node, self.call.node))
-        kept = [self._around(statements[place])]
+        codes = [self._statement_of_call(statements[place])]
         for statement in reversed(statements[:place]):
             if self._is_needed(statement):
-                kept.insert(0, self._kept(statement))
+                codes.insert(0, self._change(statement))
                 continue
             exits = self._exits(statement)
-            kept.insert(0, exits)
+            codes.insert(0, exits)
             if not exits:
                 self._note_unread(statement)
-        return "{\n" + "\n".join(kept) + "\n}"
+        return _braced(codes)
 
     def _note_unread(self, statement: Any) -> None:
-        """Keep the line of a statement that may leave at some sizes, and isn't kept."""
+        """Note the line of a statement that may leave at some sizes and isn't in the slice."""
         names = {text_of(name) for name in nodes(statement, "identifier")}
         is_about_sizes = not names.isdisjoint(self.inputs) and has_remainder(self.unit, statement)
         if is_about_sizes and may_leave(self.unit, statement):
             self.unread_guards.add(self.call.function.line(statement.start_byte))
 
     def _is_needed(self, statement: Any) -> bool:
+        """Return whether a statement declares or changes a name that the call depends on."""
         if statement.type == "using_declaration":
             return True
         if statement.type in _NAMES:
@@ -139,10 +128,13 @@ class Slicer:
         return not (self._changed(statement) - {*self.inputs}).isdisjoint(self.needed)
 
     def _exits(self, statement: Any) -> str:
-        """Return code that leaves where a statement does; "" if it doesn't, or if sizes don't tell whether it does."""
-        if not self.how.has_conditions:
+        """Return code that leaves when a statement leaves.
+
+        "" if the statement never leaves, or if sizes don't decide whether it leaves.
+        """
+        if not self.options.has_conditions:
             return ""
-        # A case is kept without an exit, too: the case before it may fall through.
+        # A case without an exit is also kept: the case before it may fall through.
         if statement.type == "case_statement":
             return self._exits_of_block(statement)
         if not may_leave(self.unit, statement):
@@ -158,13 +150,17 @@ class Slicer:
         if statement.type == "expression_statement":
             return self._exit_by_call(statement.named_children[0])
         if statement.type == "do_statement":  # of a macro
-            is_once = text_of(statement.child_by_field_name("condition")) in ("(0)", "(false)")
-            inner = self._exits(statement.child_by_field_name("body")) if is_once else ""
-            return f"do {inner} while (0);" if inner else ""
+            runs_once = text_of(statement.child_by_field_name("condition")) in ("(0)", "(false)")
+            exits = self._exits(statement.child_by_field_name("body")) if runs_once else ""
+            return f"do {exits} while (0);" if exits else ""
         if statement.type in LOOPS:
             return self._exits_of_loop(statement)
-        if statement.type not in ("if_statement", "switch_statement"):
-            return ""
+        if statement.type in ("if_statement", "switch_statement"):
+            return self._exits_of_branch(statement)
+        return ""
+
+    def _exits_of_branch(self, statement: Any) -> str:
+        """Return an if or a switch with code that leaves, if sizes decide its condition."""
         condition = statement.child_by_field_name("condition")
         if not self._is_of_sizes(condition):
             return ""
@@ -187,32 +183,32 @@ class Slicer:
         return False
 
     def _exits_of_loop(self, loop: Any) -> str:
-        """Return a loop that leaves, if sizes tell all of it."""
+        """Return a loop that leaves, if it depends on sizes only."""
         if not self._is_of_sizes(loop):
             return ""
         self._use(loop)
         return rendered(loop, self.call.function, self.inputs, self._leave())
 
     def _exits_of_block(self, block: Any) -> str:
-        """Return code that leaves where the statements of a block, or of a case, do."""
+        """Return code that leaves when the statements of a block or of a case leave."""
         value = block.child_by_field_name("value")
-        kept = list[str]()
+        codes = list[str]()
         for statement in reversed(block.named_children):
             if statement == value:
                 self._use(value)
                 continue
             if self._is_needed(statement):
-                kept.insert(0, self._kept(statement))
+                codes.insert(0, self._change(statement))
             else:
-                kept.insert(0, self._exits(statement))
-        code = "{\n" + "\n".join(kept) + "\n}"
+                codes.insert(0, self._exits(statement))
+        code = _braced(codes)
         if block.type == "compound_statement":
             return code
         label = "default" if value is None else f"case {self.rendered(value)}"
         return f"{label}: {code}"
 
     def _exit_by_call(self, node: Any) -> str:
-        """Return code that leaves where a call ends the program."""
+        """Return code that leaves when a call ends the program."""
         if node.type != "call_expression":
             return ""
         if is_exit(node):
@@ -224,8 +220,8 @@ class Slicer:
 
     def _is_of_sizes(self, node: Any) -> bool:
         """Return whether an expression depends on sizes and constants only."""
-        known = {*self.inputs, *self.needed, *self.unit.constants, *self.call.function.template}
-        return is_of_sizes(node, known, self._values, self._plain_functions)
+        names = {*self.inputs, *self.needed, *self.unit.constants, *self.call.function.template}
+        return is_of_sizes(node, names, self._values, self._plain_functions)
 
     @cached_property
     def _values(self) -> dict[str, list[Any]]:
@@ -240,70 +236,78 @@ class Slicer:
         kind = text_of(self.call.function.body.parent.child_by_field_name("type"))
         return "return;" if self.is_first or kind == "void" else "return {};"
 
-    def _kept(self, statement: Any) -> str:
-        """Return what is kept of a statement that changes what is needed."""
+    def _change(self, statement: Any) -> str:
+        """Return the slice of a statement that changes a needed name."""
         if statement.type == "compound_statement":
-            kept = list[str]()
+            codes = list[str]()
             for inner in reversed(statement.named_children):
                 jump = next(nodes(inner, *JUMPS, *INNER_JUMPS), None)
                 if self._is_needed(inner) or jump is not None:
-                    kept.insert(0, self._kept(inner))
-            return "{\n" + "\n".join(kept) + "\n}"
+                    codes.insert(0, self._change(inner))
+            return _braced(codes)
         if statement.type in JUMPS:
             return self._leave()
         bodies = [child for child in statement.named_children if child.type in _BODIES]
         if statement.type not in (*LOOPS, "if_statement", "else_clause") or not bodies:
             self._use(statement)
             return self.rendered(statement)
-        edits = [(body.start_byte, body.end_byte, self._kept(body)) for body in bodies]
+        edits = [(body.start_byte, body.end_byte, self._change(body)) for body in bodies]
         for child in statement.named_children:
             if child not in bodies:
                 self._use(child)
                 edits.append((child.start_byte, child.end_byte, self.rendered(child)))
         return edited(statement.text.decode(), statement.start_byte, edits)
 
-    def _around(self, node: Any) -> str:
-        """Return what is kept of the statement that has the call."""
+    def _statement_of_call(self, node: Any) -> str:
+        """Return the slice of the statement that contains the call."""
         if contains(self.call.node, node):
-            return self._called()
-        own = next(child for child in node.named_children if contains(child, self.call.node))
+            return self._code_of_call()
+        inner = next(child for child in node.named_children if contains(child, self.call.node))
         if node.type == "compound_statement":
             return self._block(node)
-        if node.type == "lambda_expression" and own.type == "compound_statement":
-            return self._block(own)
+        if node.type == "lambda_expression" and inner.type == "compound_statement":
+            return self._block(inner)
         if node.type == "if_statement":
-            return self._branch(node, own)
+            return self._branch(node, inner)
         if node.type in LOOPS:
-            return self._loop(node, own)
+            return self._loop(node, inner)
         if node.type == "case_statement":
             return f"do {self._block(node)} while (0);"  # which `break` leaves
-        return self._around(own)
+        return self._statement_of_call(inner)
 
-    def _branch(self, node: Any, own: Any) -> str:
+    def _branch(self, node: Any, inner: Any) -> str:
+        """Return the slice of an if statement around the call.
+
+        inner: the child that contains the call
+        """
         condition = node.child_by_field_name("condition")
-        if contains(condition, own):
-            return self._around(own)
-        kept = self._around(own)
+        code = self._statement_of_call(inner)
+        if contains(condition, inner):
+            return code
         names = {text_of(name) for name in nodes(condition, "identifier")}
-        # What a condition and the launch share, such as a tile, goes together.
-        if not self.how.has_conditions and names.isdisjoint(self.needed_without):
-            return kept
+        # A condition stays if it shares a name with the launch, such as a tile.
+        if not self.options.has_conditions and names.isdisjoint(self.needed_by_call):
+            return code
         self._use(condition)
-        word = "if constexpr" if any(c.type == "constexpr" for c in node.children) else "if"
-        text = self.rendered(condition)
-        if own == node.child_by_field_name("consequence"):
-            return f"{word} {text} {{ {kept} }}"
-        return f"{word} {text} {{ }} else {{ {kept} }}"
+        is_constexpr = any(child.type == "constexpr" for child in node.children)
+        keyword = "if constexpr" if is_constexpr else "if"
+        head = f"{keyword} {self.rendered(condition)}"
+        if inner == node.child_by_field_name("consequence"):
+            return f"{head} {{ {code} }}"
+        return f"{head} {{ }} else {{ {code} }}"
 
-    def _loop(self, node: Any, own: Any) -> str:
+    def _loop(self, node: Any, inner: Any) -> str:
+        """Return the slice of a loop around the call: one turn, unless the call depends on the turn.
+
+        inner: the child that contains the call
+        """
         body = node.child_by_field_name("body")
-        kept = self._around(own)
-        if not contains(body, own):
-            return kept
-        once = f"do {{ {kept} }} while (0);"  # which `continue` and `break` leave
+        code = self._statement_of_call(inner)
+        if not contains(body, inner):
+            return code
+        one_turn = f"do {{ {code} }} while (0);"  # which `continue` and `break` leave
         if node.type == "do_statement":
-            return once
-        head = node.text[: body.start_byte - node.start_byte].decode()
+            return one_turn
         declared = set[str]()
         for child in node.named_children:
             if child != body:
@@ -311,16 +315,17 @@ class Slicer:
         if node.type == "for_range_loop":
             declared.add(base_name(node.child_by_field_name("declarator")))
         if declared.isdisjoint(self.needed) or not declared.isdisjoint(self.inputs):
-            return once
+            return one_turn
         for child in node.named_children:
             if child != body:
                 self._use(child)
-        return f"{head}{{ {kept} }}"
+        head = node.text[: body.start_byte - node.start_byte].decode()
+        return f"{head}{{ {code} }}"
 
-    def _called(self) -> str:
-        """Return the call, as code that records a launch."""
+    def _code_of_call(self) -> str:
+        """Return the call as code that records a launch."""
         call = self.call
-        if call.form == "<<<" and not self.how.has_shared:
+        if call.form == "<<<" and not self.options.has_shared:
             call = replace(call, configuration=call.configuration[:2])
         self._use(call.kernel)
         for node in call.configuration:
@@ -335,6 +340,7 @@ class Slicer:
         return _code(call, self.rendered, passed) + ";"
 
     def _use(self, node: Any) -> None:
+        """Add the names in a node to the names that the call depends on."""
         waiting = [node]
         while waiting:
             inner = waiting.pop()
@@ -349,13 +355,17 @@ class Slicer:
             waiting += inner.named_children
 
     def _changed(self, statement: Any) -> Set[str]:
-        """Return the names that a statement declares or may change, without those that it declares inside."""
+        """Return the names that a statement declares or may change.
+
+        Names that it declares in an inner statement are left out.
+        """
         place = (statement.start_byte, statement.end_byte)
         if place not in self.changed:
             self.changed[place] = self._find_changed(statement)
         return self.changed[place]
 
     def _find_changed(self, statement: Any) -> set[str]:
+        """Return the same as _changed, which stores it."""
         names = self._changed_inside(statement)
         if statement.type != "declaration":
             for node in nodes(statement, "declaration"):
@@ -364,6 +374,7 @@ class Slicer:
         return names
 
     def _changed_inside(self, statement: Any) -> set[str]:
+        """Return the names that a statement declares or may change."""
         names = set[str]()
         for node in nodes(statement, *_CHANGES):
             if node.type == "declaration":
@@ -372,8 +383,8 @@ class Slicer:
             elif node.type == "call_expression":
                 names |= self._changed_by_call(node)
             elif node.type == "binary_expression":
-                is_input = text_of(node).startswith(("std::cin", "cin"))
-                names |= {text_of(name) for name in nodes(node, "identifier") if is_input}
+                if text_of(node).startswith(("std::cin", "cin")):
+                    names |= {text_of(name) for name in nodes(node, "identifier")}
             else:
                 target = node.child_by_field_name("left") or node.child_by_field_name("argument")
                 if text_of(target) not in self.inputs:
@@ -381,19 +392,19 @@ class Slicer:
         return names - {""}
 
     def _changed_by_call(self, node: Any) -> set[str]:
-        """Return what a call may change: by an address, by a reference, or its object."""
-        called = node.child_by_field_name("function")
+        """Return the names that a call may change: arguments by address or reference, or its object."""
+        callee = node.child_by_field_name("function")
         arguments = node.child_by_field_name("arguments")
-        if called is None or arguments is None:
+        if callee is None or arguments is None:
             return set()
         names = set[str]()
-        if called.type == "field_expression":
-            names.add(base_name(called))
-        name = last_name(text_of(called.child_by_field_name("field") or called)).partition("<")[0]
+        if callee.type == "field_expression":
+            names.add(base_name(callee))
+        name = last_name(text_of(callee.child_by_field_name("field") or callee)).partition("<")[0]
         functions = [f for f in self.unit.functions if last_name(f.name) == name]
         for place, argument in enumerate(arguments.named_children):
-            taken = [f.parameters[place] for f in functions if place < len(f.parameters)]
-            is_reference = any(p.pointer or p.type.endswith("&") for p in taken)
+            parameters = [f.parameters[place] for f in functions if place < len(f.parameters)]
+            is_reference = any(p.pointer or p.type.endswith("&") for p in parameters)
             is_by_name = argument.type in _VARIABLES
             may_change = name in _MUTATORS or not (functions or self._is_passed_by_value(argument))
             is_address = text_of(argument).startswith("&")
@@ -402,7 +413,7 @@ class Slicer:
         return names
 
     def _is_passed_by_value(self, variable: Any) -> bool:
-        """Return whether a variable is a number or a pointer, which functions get by value."""
+        """Return whether a variable is a number or a pointer."""
         return text_of(variable) not in self._passed_by_reference
 
     @cached_property
@@ -430,7 +441,7 @@ class Slicer:
 
 
 def rendered(node: Any, function: Definition, inputs: Mapping[str, str], leave: str = "") -> str:
-    """Return the text of a node in a function with code in place of inputs and launches.
+    """Return a node's text, in a function, with code in place of inputs and launches.
 
     inputs: names, each with the code that stands for it
     leave: code in place of each return
@@ -464,8 +475,13 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str], leave: 
     return edited(node.text.decode(), node.start_byte, edits)
 
 
+def _braced(codes: Sequence[str]) -> str:
+    """Return a block of statements."""
+    return "{\n" + "\n".join(codes) + "\n}"
+
+
 def _is_declared(node: Any) -> bool:
-    """Return whether a name is where it is declared."""
+    """Return whether a name is the one that a declaration declares."""
     outer = node.parent
     return bool(
         outer.type in ("init_declarator", "declaration", "pointer_declarator")
@@ -483,8 +499,12 @@ def edited(text: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
     return text
 
 
-def _code(call: Call, text: Any, passed: Sequence[str]) -> str:
-    """Return code that records a launch, or calls a function that leads to one."""
+def _code(call: Call, text: Callable[[Any], str], passed: Sequence[str]) -> str:
+    """Return code that records a launch, or that calls a function which leads to a launch.
+
+    text: returns the code of a node
+    passed: code of the arguments
+    """
     kernel = text(call.kernel)
     if call.form == "":
         return f"{kernel}({', '.join(passed)})"
@@ -492,11 +512,11 @@ def _code(call: Call, text: Any, passed: Sequence[str]) -> str:
     if call.form == "<<<":
         return f"(worklog::configure({', '.join(configuration)}), {kernel}({', '.join(passed)}))"
     if call.form in BY_CONFIG:
-        given = ", ".join([configuration[0], kernel, *passed])
-        return f"worklog::{BY_CONFIG[call.form]}({given})"
+        arguments = ", ".join([configuration[0], kernel, *passed])
+        return f"worklog::{BY_CONFIG[call.form]}({arguments})"
     return f"worklog::by_addresses({', '.join([kernel, *configuration, *passed])})"
 
 
 def contains(outer: Any, inner: Any) -> bool:
-    """Return whether a node is another one or around it."""
+    """Return whether a node is the other node or contains it."""
     return bool(outer.start_byte <= inner.start_byte and inner.end_byte <= outer.end_byte)
