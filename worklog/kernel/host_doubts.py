@@ -53,7 +53,7 @@ def is_instantiated(unit: Unit, function: Definition) -> bool:
 
 
 def changes(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the target and the node of each assignment, increment and decrement in a node."""
+    """Yield target and node of each assignment, increment and decrement in a node."""
     for change in nodes(node, *_CHANGES):
         target = change.child_by_field_name("left") or change.child_by_field_name("argument")
         yield text_of(target), change
@@ -74,7 +74,7 @@ def _code_for_the_device(unit: Unit, function: Definition) -> str:
 
     A unit is read with this macro, and host code is compiled without it.
     """
-    source, _, _ = unit.given
+    source, _, _ = unit.arguments
     first = function.line(function.body.start_byte)
     last = function.line(function.body.end_byte - 1)
     if first and ARCH in "".join(source.splitlines()[first - 1 : last]):
@@ -107,7 +107,7 @@ def _changed_by_another_name(call: Call, names: Set[str], needed: Set[str]) -> s
 
 
 def _aliases(body: Any) -> Iterator[tuple[str, Any, set[str]]]:
-    """Yield name and declaration of references and pointers, and the variables that they may mean."""
+    """Yield each reference and pointer, its declaration, and the variables that it may mean."""
     for node in nodes(body, "declaration", "for_range_loop"):
         if any(text_of(child) == "const" for child in node.children):
             continue

@@ -51,7 +51,7 @@ def may_leave(unit: Unit, node: Any) -> bool:
 
 
 def has_remainder(unit: Unit, node: Any) -> bool:
-    """Return whether a statement, or a host function that it calls, computes a remainder."""
+    """Return whether a statement computes a remainder, also by a host function."""
     names = {called_name(call) for call in nodes(node, "call_expression")}
     bodies = [node]
     for function in unit.functions:

@@ -1,4 +1,4 @@
-"""The expression of sizes that gives the recorded grids, and the rules of the sizes at which a kernel is launched.
+"""Expressions of sizes that give recorded grids, and rules of the sizes with a launch.
 
 Host code is run at sizes of which only one varies, and at random sizes. The first show a form such
 as (M + 31) / 32. All of them verify it.
@@ -77,11 +77,11 @@ def _products(forms: Sequence[Sequence[tuple[str, Integers]]]) -> Iterator[tuple
     """Yield the products of a form of each size."""
     if not forms:
         return
-    first, *further = forms
+    first, *later = forms
     for text, values in first:
-        if not further:
+        if not later:
             yield text, values
-        for factor_text, factor_values in _products(further):
+        for factor_text, factor_values in _products(later):
             yield f"({text}) * ({factor_text})", values * factor_values
 
 
@@ -107,7 +107,7 @@ def _forms(
 
 
 def _roundings(varied: Integers, counts: Integers) -> list[tuple[int, int]]:
-    """Return the numbers (added, tile) of quotients (size + added) / tile that may give the counts.
+    """Return the pairs (added, tile) for which (size + added) / tile may give the counts.
 
     varied: the sizes
     """
@@ -118,7 +118,7 @@ def _roundings(varied: Integers, counts: Integers) -> list[tuple[int, int]]:
             steps.append(length)
     if len(steps) > 1:
         tile = steps[1] - steps[0]
-        # If the sizes are multiples of the tile, each rounding fits: the plain division comes first.
+        # At multiples of the tile, each rounding fits: the plain division comes first.
         return [(0, tile), (-steps[0] % tile, tile), (-steps[0] % tile + tile, tile)]
     pairs = list[tuple[int, int]]()
     for tile in range(len(NEAR) // 2, MAX_TILE + 1):
@@ -150,7 +150,7 @@ def _is_capped(values: Integers, counts: Integers) -> bool:
 
 
 def guards(sizes: Integers, is_launched: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
-    """Return rules such as "M % 32 == 0" for the sizes at which host code launches a kernel.
+    """Return rules, such as "M % 32 == 0", of the sizes at which a kernel is launched.
 
     sizes: of all runs, rows by inputs
     Raises BadSetting if such rules don't describe the sizes.

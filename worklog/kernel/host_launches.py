@@ -1,4 +1,4 @@
-"""The launches that a source's host code makes, found by running it on the emulator at many sizes.
+"""The launches of a source's host code, which runs on the emulator at many sizes.
 
 Each run of the program (worklog.kernel.host_program) has its own sizes and records its launches.
 A grid is then the expression of the sizes that gives the recorded grids.
@@ -38,15 +38,22 @@ from worklog.kernel.host_records import MAX_ARGUMENTS, Records, first_error, run
 from worklog.kernel.host_slice import SliceOptions
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.source import filled, text_of
-from worklog.kernel.unit import Definition, Unit
+from worklog.kernel.unit import Definition, Unit, without
 from worklog.runs import a_few
 
 MAX_LAUNCHES_OF_A_FUNCTION = 1024
 OTHER = "another"  # the label of a variable that is no size
 TYPES = {
-    1: "float", 2: "double", 3: "int", 4: "unsigned", 5: "long long", 6: "float2", 7: "float4", 8: "__half",
+    1: "float",
+    2: "double",
+    3: "int",
+    4: "unsigned",
+    5: "long long",
+    6: "float2",
+    7: "float4",
+    8: "__half",
     9: "__nv_bfloat16",
-}  # fmt: skip
+}
 # From the most complete slice to the least.
 SLICES = (
     SliceOptions(),
@@ -63,7 +70,7 @@ class HostLaunch:
     grid: tuple[str, ...]  # of each axis, an expression of the variables
     block: tuple[int, ...]  # threads along each axis
     shared: int | None  # bytes of dynamic shared memory; None if they depend on the sizes
-    # For each variable: the kernel's parameters that get it; none for a size that only the grid uses.
+    # For each variable: the kernel's parameters that get it; none for a size of the grid only.
     variables: tuple[tuple[int, ...], ...]
     # Places of other integer parameters, and expressions of the variables.
     passed: tuple[tuple[int, str], ...]
@@ -121,7 +128,8 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
 def _calls_in_use(unit: Unit, target: Definition) -> list[Call]:
     """Return the launches of a kernel.
 
-    If the source is a program, launches in unused functions are left out, unless there are no other launches.
+    If the source is a program, launches in unused functions are left out, unless there are no
+    other launches.
     """
     calls = list[Call]()
     for call in launches_in(unit):
@@ -146,7 +154,7 @@ def _of_call(
         return [], "it isn't clear whose addresses its arguments are"
     macros = size_macros(unit, call, places)
     if macros:
-        bare = unit.without(macros)
+        bare = without(unit, macros)
         calls = [other for other in launches_in(bare) if other.line == call.line]
         if len(calls) == 1:
             return _of_call(bare, number, calls[0], places)
@@ -160,7 +168,7 @@ def _of_call(
 def _with_size_of_grid(
     unit: Unit, number: int, call: Call, places: Sequence[int]
 ) -> list[HostLaunch]:
-    """Return the launches of a kernel whose third size is only in its grid; [] if there are none.
+    """Return the launches of a kernel whose third size is only in its grid; [] for none.
 
     number, places: as for host_code
     """
@@ -169,7 +177,8 @@ def _with_size_of_grid(
     names = [*chains_to(unit, call, places)[0].inputs[-1]]
     for extra in free_variables(unit, call, unit.functions[number], names):
         launches, _ = _on_chains(chains_to(unit, call, places, extra), unit, number)
-        if any(f"x{len(names)}" in size for launch in launches for size in launch.grid):
+        grids = [" ".join(launch.grid) for launch in launches]
+        if any(f"x{len(names)}" in grid for grid in grids):
             return launches
     return []
 
@@ -365,14 +374,14 @@ def _described(
 def _passed(
     host: HostProgram, target: Definition, sizes: Integers, records: Records
 ) -> Iterator[tuple[int, str]]:
-    """Yield the place of each integer parameter that is no input, and its expression of the sizes.
+    """Yield place and expression of each integer parameter that is no input.
 
-    Parameters without an expression are left out.
+    Parameters that no expression of the sizes gives are left out.
 
     sizes: of each record
     """
     names = [f"x{number}" for number in range(len(host.places))]
-    input_places = {place for places in host.places for place in places}
+    input_places = set[int]().union(*host.places)
     for place, parameter in enumerate(target.parameters[:MAX_ARGUMENTS]):
         if place in input_places or parameter.pointer or "int" not in parameter.dtype:
             continue

@@ -79,7 +79,7 @@ def _codes(function: Definition, inputs: Mapping[str, int]) -> dict[str, str]:
 
 
 def _codes_of_globals(chain: CallChain) -> dict[str, str]:
-    """Return the code that stands for each input of the launch's function that it doesn't declare."""
+    """Return the code in place of each input that the launch's function doesn't declare."""
     function = chain.launch.function
     variables = declared_in(function)
     codes = dict[str, str]()
@@ -90,9 +90,9 @@ def _codes_of_globals(chain: CallChain) -> dict[str, str]:
 
 
 def free_variables(unit: Unit, launch: Call, target: Definition, names: Sequence[str]) -> list[str]:
-    """Return the integers that a launch's function takes and that the launch depends on.
+    """Return the integer parameters of a function that its launch depends on.
 
-    These are parameters, and fields of parameters.
+    Fields of parameters are also returned.
 
     target: the kernel that is launched
     names: variables that are left out
@@ -316,7 +316,9 @@ def _launched_by(function: Definition) -> set[str]:
 def _address(
     parameter: Parameter, template: Mapping[str, str], place: int, template_type: str = ""
 ) -> str:
-    """Return code for an address that a function may get. Floats, such as alpha, can be read there.
+    """Return code for an address that a function may get.
+
+    Floats, such as alpha, can be read there.
 
     template: parameters of the function's template
     template_type: the type in place of a parameter of the template; "" for no other type
@@ -331,7 +333,7 @@ def _address(
 
 
 def stand_in(place: int) -> int:
-    """Return the address that stands for the memory of a function's parameter; host code can't read it."""
+    """Return the address in place of a parameter's memory. Host code can't read it."""
     return STAND_INS + place * SPACING
 
 
@@ -379,7 +381,9 @@ def _assembled(
 def _needed_pieces(
     text: str, pieces: Mapping[int, Piece], needed: Set[str], heads: Set[int]
 ) -> set[int]:
-    """Return the places of the pieces that define needed names, and names that these pieces need.
+    """Return the places of the pieces that define needed names.
+
+    The names that a needed piece mentions are also needed.
 
     pieces: by their place in the text
     needed: names
@@ -413,7 +417,7 @@ def _needed_pieces(
 
 
 def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:
-    """Return a function's body in which each statement has its line in the source, for messages."""
+    """Return a function's body with the source's line of each statement, for messages."""
     statements = list[str]()
     for node in function.body.named_children:
         line = function.line(node.start_byte)
@@ -434,7 +438,7 @@ def _without_bounds(function: Definition) -> list[tuple[int, int, str]]:
 
 
 def _returning(function: Definition, body: str) -> str:
-    """Return a function's body, with a last statement that returns a value if the function has one."""
+    """Return a function's body, with a value to return if the function returns any."""
     kind = text_of(_head(function).child_by_field_name("type"))
     return body if kind in ("void", "auto") else body[:-1] + "return {};\n}"
 
@@ -468,7 +472,7 @@ def _declared(node: Any) -> str:
 
 
 def template_types(function: Definition) -> list[str]:
-    """Return the type of each parameter of a template; "typename" for a parameter that is a type."""
+    """Return the type of each parameter of a template; "typename" for a type."""
     kinds = list[str]()
     for node in _template(function):
         text = text_of(node).partition("=")[0].strip()

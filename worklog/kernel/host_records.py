@@ -1,4 +1,4 @@
-"""The launches that a host program records when it runs on the emulator, once at each row of sizes."""
+"""The launches that a host program records on the emulator, at each row of sizes."""
 
 from __future__ import annotations
 
@@ -92,6 +92,9 @@ def run(
 
 
 def first_error(text: str) -> str:
-    """Return the first line of an error; "12: " and the error for line 12 of the source."""
+    """Return the first line of an error, with the line of the source if it is known.
+
+    It is "12: " and the error for line 12.
+    """
     line = next((line for line in text.splitlines() if line.strip()), text)
     return re.sub(rf"^host code:\d+: |^{LINES}:", "", line)

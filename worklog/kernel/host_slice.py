@@ -29,9 +29,13 @@ from worklog.kernel.unit import Definition, Unit
 
 _BODIES = ("compound_statement", "else_clause")
 _CHANGES = (
-    "declaration", "assignment_expression", "update_expression", "call_expression", "for_range_loop",
+    "declaration",
+    "assignment_expression",
+    "update_expression",
+    "call_expression",
+    "for_range_loop",
     "binary_expression",
-)  # fmt: skip
+)
 # Functions of the standard library that may change any of their arguments.
 _MUTATORS = ("swap", "tie", "exchange", "memcpy")
 _VARIABLES = ("identifier", "field_expression")
@@ -89,7 +93,10 @@ class Slicer:
         return Slice(text, self.needed, self.fields, reason, self.unread_guards)
 
     def _body(self) -> str:
-        """Return the slice of the function's body, with the changes that a loop's next turn needs."""
+        """Return the slice of the function's body.
+
+        It has the changes that the next turn of a loop needs.
+        """
         while True:
             count = len(self.needed)
             text = self._block(self.call.function.body)
@@ -225,10 +232,12 @@ class Slicer:
 
     @cached_property
     def _values(self) -> dict[str, list[Any]]:
+        """The expressions that the function assigns to its variables."""
         return values_in(self.call.function)
 
     @cached_property
     def _plain_functions(self) -> set[str]:
+        """The names of functions that take numbers by value and launch nothing."""
         return plain_functions(self.unit)
 
     def _leave(self) -> str:
@@ -297,7 +306,9 @@ class Slicer:
         return f"{head} {{ }} else {{ {code} }}"
 
     def _loop(self, node: Any, inner: Any) -> str:
-        """Return the slice of a loop around the call: one turn, unless the call depends on the turn.
+        """Return the slice of a loop around the call.
+
+        One turn is enough, unless the call depends on the turn.
 
         inner: the child that contains the call
         """
@@ -392,7 +403,10 @@ class Slicer:
         return names - {""}
 
     def _changed_by_call(self, node: Any) -> set[str]:
-        """Return the names that a call may change: arguments by address or reference, or its object."""
+        """Return the names that a call may change.
+
+        These are arguments by address or by reference, and the object of a method.
+        """
         callee = node.child_by_field_name("function")
         arguments = node.child_by_field_name("arguments")
         if callee is None or arguments is None:

@@ -372,8 +372,8 @@ class Kernel:
             unit,
             self.function,
             self.definition,
-            labels,
-            filled(numbers, self.template),
+            values=labels,
+            instance=filled(numbers, self.template),
             programs=programs,
             with_joint=True,
         )
@@ -818,8 +818,8 @@ def _order(request: _Request, chosen: _Chosen) -> _Order:
         passed = dict[int, str]()
         exchanged = ""
         if not request.args:
-            passed, unread = stated.leading_dimensions(defined, unit, arguments)
-            warnings += unread
+            passed = stated.leading_dimensions(defined, unit, arguments)
+            warnings += stated.unread_leading_dimensions(defined, unit, arguments)
         arguments = signature.with_sizes(arguments, passed)
         adapted += signature.described(defined, arguments)
         for place, size in passed.items():
@@ -850,8 +850,8 @@ def _launch_of_source(
         chosen.unit,
         chosen.function,
         chosen.defined,
-        arguments,
-        chosen.instance or ", ".join(map(str, chosen.template.values())),
+        values=arguments,
+        instance=chosen.instance or ", ".join(map(str, chosen.template.values())),
         programs=_units_of(request.programs, chosen.include, request.define),
     )
 
