@@ -37,11 +37,8 @@ _MEANING = {
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
-_PASSED = (
-    "void",
-    "float2",
-    "float4",
-)  # elements of a pointer beside float that the gate's memory may be taken for
+# Elements of a pointer, other than float, that a kernel may read in the gate's memory.
+_PASSED = ("void", "float2", "float4")
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
 

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from worklog.errors import BadSetting
-from worklog.kernel.host_calls import launches_in, uncast
-from worklog.kernel.host_launches import OTHER, HostCode, HostLaunch, host_code
-from worklog.kernel.host_program import template_types
+from worklog.kernel.host import (
+    OTHER,
+    HostCode,
+    HostLaunch,
+    host_code,
+    passed_to,
+    template_types,
+)
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
-from worklog.kernel.source import filled, parts, text_of, uncommented
+from worklog.kernel.source import filled, parts, uncommented
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
 from worklog.runs.limits import MAX_SHARED_UNASKED
@@ -279,15 +284,11 @@ def exchanged_matrices(defined: Definition, unit: Unit) -> str:
     The names of the kernel's parameters decide.
     """
     matrices = [matrix_of(parameter.name) for parameter in defined.parameters]
-    for call in launches_in(unit):
-        if unit.definition(call.name) is not defined:
-            continue
+    for names in passed_to(unit, defined):
         exchanged = list[str]()
-        for matrix, argument in zip(matrices, call.arguments, strict=False):
-            passed_name = text_of(uncast(argument))
-            passed_matrix = matrix_of(passed_name)
-            if matrix and passed_matrix not in ("", matrix):
-                exchanged.append(f"{passed_name} for {matrix}")
+        for matrix, name in zip(matrices, names, strict=False):
+            if matrix and matrix_of(name) not in ("", matrix):
+                exchanged.append(f"{name} for {matrix}")
         if exchanged:
             return f"the host code passes {' and '.join(exchanged)}"
     return ""

@@ -16,6 +16,7 @@ MAX_CHAINS = 8  # to one launch
 BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 BY_CONFIG = {"cudaLaunchKernelEx": "by_config", "cudaLaunchKernelExC": "by_config_and_addresses"}
 USED = ("identifier", "type_identifier", "namespace_identifier")
+VARIABLES = ("identifier", "field_expression")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast")
 _TYPES = ("float", "double", "int", "unsigned", "half", "__half")
@@ -321,3 +322,10 @@ def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
             if unit.constants.get(name) == text_of(argument):
                 names.add(name)
     return names
+
+
+def passed_to(unit: Unit, target: Definition) -> Iterator[list[str]]:
+    """Yield the arguments of each launch of a kernel, without casts."""
+    for launch in launches_in(unit):
+        if unit.definition(launch.name) is target:
+            yield [text_of(uncast(argument)) for argument in launch.arguments]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host_calls import base_name, last_name, launch_at
+from worklog.kernel.host.calls import base_name, last_name, launch_at
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 

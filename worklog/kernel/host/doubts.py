@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host_calls import Call, base_name, calls_of, last_name
+from worklog.kernel.host.calls import Call, base_name, calls_of, last_name
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 

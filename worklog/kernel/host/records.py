@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.host_fit import Integers
-from worklog.kernel.host_program import ENTRY, LINES, HostProgram
+from worklog.kernel.host.fit import Integers
+from worklog.kernel.host.program import ENTRY, HostProgram
+from worklog.kernel.host.text import LINES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.unit import Unit
 

@@ -6,39 +6,29 @@ of calls to the launch is cut down to these statements, as code that records lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from worklog.kernel.host_calls import BY_CONFIG, USED, Call, base_name, last_name, launch_at
-from worklog.kernel.host_doubts import LOOPS, doubt
-from worklog.kernel.host_exits import (
+from worklog.kernel.host.calls import USED, VARIABLES, Call, base_name
+from worklog.kernel.host.changed_names import ChangedNames
+from worklog.kernel.host.doubts import LOOPS, doubt
+from worklog.kernel.host.exits import (
     INNER_JUMPS,
     JUMPS,
     has_remainder,
     is_exit,
-    is_message,
     is_of_sizes,
     may_leave,
     plain_functions,
     values_in,
 )
+from worklog.kernel.host.rendering import edited, launch_code, rendered
 from worklog.kernel.source import nodes, text_of
-from worklog.kernel.unit import Definition, Unit
+from worklog.kernel.unit import Unit
 
 _BODIES = ("compound_statement", "else_clause")
-_CHANGES = (
-    "declaration",
-    "assignment_expression",
-    "update_expression",
-    "call_expression",
-    "for_range_loop",
-    "binary_expression",
-)
-# Functions of the standard library that may change any of their arguments.
-_MUTATORS = ("swap", "tie", "exchange", "memcpy")
-_VARIABLES = ("identifier", "field_expression")
 _NAMES = ("using_declaration", "alias_declaration", "type_definition", "namespace_alias_definition")
 
 
@@ -58,9 +48,8 @@ class Slice:
     needed: set[str]  # names that the text uses
     fields: set[str]  # the fields of structures that the text uses, such as dims.y
     doubt: str  # why the text may lack a change; "" for no reason
-    unread_guards: set[
-        int
-    ]  # lines of statements that may leave at some sizes and aren't in the text
+    # Lines of statements that may leave at some sizes and aren't in the text.
+    unread_guards: set[int]
 
 
 @dataclass
@@ -77,11 +66,8 @@ class Slicer:
     needed: set[str] = field(default_factory=set)  # as in Slice
     fields: set[str] = field(default_factory=set)  # as in Slice
     needed_by_call: set[str] = field(default_factory=set)  # names that are needed without branches
-    used_at: dict[str, int] = field(
-        default_factory=dict
-    )  # of each input, the place of its first use
+    used_at: dict[str, int] = field(default_factory=dict)  # places of the inputs' first uses
     unread_guards: set[int] = field(default_factory=set)  # as in Slice
-    changed: dict[tuple[int, int], Set[str]] = field(default_factory=dict)  # by a statement's place
 
     def sliced(self) -> Slice:
         """Return the slice of the function that contains the call."""
@@ -132,7 +118,7 @@ class Slicer:
         if statement.type in _NAMES:
             names = {text_of(node) for node in nodes(statement, "type_identifier", "identifier")}
             return not names.isdisjoint(self.needed)
-        return not (self._changed(statement) - {*self.inputs}).isdisjoint(self.needed)
+        return not (self._changes.names(statement) - {*self.inputs}).isdisjoint(self.needed)
 
     def _exits(self, statement: Any) -> str:
         """Return code that leaves when a statement leaves.
@@ -231,6 +217,11 @@ class Slicer:
         return is_of_sizes(node, names, self._values, self._plain_functions)
 
     @cached_property
+    def _changes(self) -> ChangedNames:
+        """The names that the function's statements may change."""
+        return ChangedNames(self.unit, self.call.function, self.inputs)
+
+    @cached_property
     def _values(self) -> dict[str, list[Any]]:
         """The expressions that the function assigns to its variables."""
         return values_in(self.call.function)
@@ -322,7 +313,7 @@ class Slicer:
         declared = set[str]()
         for child in node.named_children:
             if child != body:
-                declared |= self._changed(child)
+                declared |= self._changes.names(child)
         if node.type == "for_range_loop":
             declared.add(base_name(node.child_by_field_name("declarator")))
         if declared.isdisjoint(self.needed) or not declared.isdisjoint(self.inputs):
@@ -348,14 +339,14 @@ class Slicer:
             else:
                 self._use(node)
                 passed.append(self.rendered(node))
-        return _code(call, self.rendered, passed) + ";"
+        return launch_code(call, self.rendered, passed) + ";"
 
     def _use(self, node: Any) -> None:
         """Add the names in a node to the names that the call depends on."""
         waiting = [node]
         while waiting:
             inner = waiting.pop()
-            if inner.type in _VARIABLES and text_of(inner) in self.inputs:
+            if inner.type in VARIABLES and text_of(inner) in self.inputs:
                 first = self.used_at.get(text_of(inner), inner.start_byte)
                 self.used_at[text_of(inner)] = min(first, inner.start_byte)
                 continue
@@ -365,170 +356,14 @@ class Slicer:
                 self.needed.add(text_of(inner))
             waiting += inner.named_children
 
-    def _changed(self, statement: Any) -> Set[str]:
-        """Return the names that a statement declares or may change.
-
-        Names that it declares in an inner statement are left out.
-        """
-        place = (statement.start_byte, statement.end_byte)
-        if place not in self.changed:
-            self.changed[place] = self._find_changed(statement)
-        return self.changed[place]
-
-    def _find_changed(self, statement: Any) -> set[str]:
-        """Return the same as _changed, which stores it."""
-        names = self._changed_inside(statement)
-        if statement.type != "declaration":
-            for node in nodes(statement, "declaration"):
-                declarators = node.children_by_field_name("declarator")
-                names -= {base_name(declarator) for declarator in declarators}
-        return names
-
-    def _changed_inside(self, statement: Any) -> set[str]:
-        """Return the names that a statement declares or may change."""
-        names = set[str]()
-        for node in nodes(statement, *_CHANGES):
-            if node.type == "declaration":
-                declarators = node.children_by_field_name("declarator")
-                names |= {base_name(declarator) for declarator in declarators}
-            elif node.type == "call_expression":
-                names |= self._changed_by_call(node)
-            elif node.type == "binary_expression":
-                if text_of(node).startswith(("std::cin", "cin")):
-                    names |= {text_of(name) for name in nodes(node, "identifier")}
-            else:
-                target = node.child_by_field_name("left") or node.child_by_field_name("argument")
-                if text_of(target) not in self.inputs:
-                    names.add(base_name(target))
-        return names - {""}
-
-    def _changed_by_call(self, node: Any) -> set[str]:
-        """Return the names that a call may change.
-
-        These are arguments by address or by reference, and the object of a method.
-        """
-        callee = node.child_by_field_name("function")
-        arguments = node.child_by_field_name("arguments")
-        if callee is None or arguments is None:
-            return set()
-        names = set[str]()
-        if callee.type == "field_expression":
-            names.add(base_name(callee))
-        name = last_name(text_of(callee.child_by_field_name("field") or callee)).partition("<")[0]
-        functions = [f for f in self.unit.functions if last_name(f.name) == name]
-        for place, argument in enumerate(arguments.named_children):
-            parameters = [f.parameters[place] for f in functions if place < len(f.parameters)]
-            is_reference = any(p.pointer or p.type.endswith("&") for p in parameters)
-            is_by_name = argument.type in _VARIABLES
-            may_change = name in _MUTATORS or not (functions or self._is_passed_by_value(argument))
-            is_address = text_of(argument).startswith("&")
-            if is_address or is_reference or (is_by_name and may_change):
-                names.add(base_name(argument))
-        return names
-
-    def _is_passed_by_value(self, variable: Any) -> bool:
-        """Return whether a variable is a number or a pointer."""
-        return text_of(variable) not in self._passed_by_reference
-
-    @cached_property
-    def _passed_by_reference(self) -> set[str]:
-        """The function's parameters and variables that are neither numbers nor pointers."""
-        names = set[str]()
-        for node in nodes(self.call.function.body, "declaration"):
-            kind = node.child_by_field_name("type")
-            is_number = kind.type in ("primitive_type", "sized_type_specifier")
-            for declarator in node.children_by_field_name("declarator"):
-                is_array = next(nodes(declarator, "array_declarator"), None) is not None
-                is_pointer = next(nodes(declarator, "pointer_declarator"), None) is not None
-                if is_array or not (is_number or is_pointer):
-                    names.add(base_name(declarator))
-        for parameter in self.call.function.parameters:
-            if parameter.dtype or parameter.pointer:
-                names.discard(parameter.name)
-            else:
-                names.add(parameter.name)
-        return names
-
     def rendered(self, node: Any) -> str:
         """Return a node's text with code for inputs, and for the launches in it."""
         return rendered(node, self.call.function, self.inputs)
 
 
-def rendered(node: Any, function: Definition, inputs: Mapping[str, str], leave: str = "") -> str:
-    """Return a node's text, in a function, with code in place of inputs and launches.
-
-    inputs: names, each with the code that stands for it
-    leave: code in place of each return
-    """
-    edits = list[tuple[int, int, str]]()
-    waiting = [node]
-    while waiting:
-        inner = waiting.pop()
-        if inner.type == "qualified_identifier" and not [*nodes(inner, "template_argument_list")]:
-            continue  # a name in a class or a namespace is no variable of the function
-        text = text_of(inner) if inner.type in _VARIABLES else ""
-        if text in inputs and not _is_declared(inner):
-            edits.append((inner.start_byte, inner.end_byte, inputs[text]))
-            continue
-        launch = launch_at(inner, function) if inner.type == "call_expression" else None
-        if launch is not None:
-            passed = [rendered(argument, function, inputs) for argument in launch.arguments]
-            code = _code(launch, lambda part: rendered(part, function, inputs), passed)
-            edits.append((inner.start_byte, inner.end_byte, code))
-            continue
-        if inner.type == "return_statement" and leave:
-            edits.append((inner.start_byte, inner.end_byte, leave))
-            continue
-        if inner.type == "throw_statement":
-            edits.append((inner.start_byte, inner.end_byte, "exit(1);"))
-            continue
-        if is_message(inner):
-            edits.append((inner.start_byte, inner.end_byte, ";"))
-            continue
-        waiting += inner.named_children
-    return edited(node.text.decode(), node.start_byte, edits)
-
-
 def _braced(codes: Sequence[str]) -> str:
     """Return a block of statements."""
     return "{\n" + "\n".join(codes) + "\n}"
-
-
-def _is_declared(node: Any) -> bool:
-    """Return whether a name is the one that a declaration declares."""
-    outer = node.parent
-    return bool(
-        outer.type in ("init_declarator", "declaration", "pointer_declarator")
-        and outer.child_by_field_name("declarator") == node
-    )
-
-
-def edited(text: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
-    """Return a text with other code at some places.
-
-    start: the place of the text
-    """
-    for first, last, code in sorted(edits, reverse=True):
-        text = text[: first - start] + code + text[last - start :]
-    return text
-
-
-def _code(call: Call, text: Callable[[Any], str], passed: Sequence[str]) -> str:
-    """Return code that records a launch, or that calls a function which leads to a launch.
-
-    text: returns the code of a node
-    passed: code of the arguments
-    """
-    kernel = text(call.kernel)
-    if call.form == "":
-        return f"{kernel}({', '.join(passed)})"
-    configuration = [text(node) for node in call.configuration]
-    if call.form == "<<<":
-        return f"(worklog::configure({', '.join(configuration)}), {kernel}({', '.join(passed)}))"
-    if call.form in BY_CONFIG:
-        arguments = ", ".join([configuration[0], kernel, *passed])
-        return f"worklog::{BY_CONFIG[call.form]}({arguments})"
-    return f"worklog::by_addresses({', '.join([kernel, *configuration, *passed])})"
 
 
 def contains(outer: Any, inner: Any) -> bool:

@@ -1,6 +1,6 @@
 """The launches of a source's host code, which runs on the emulator at many sizes.
 
-Each run of the program (worklog.kernel.host_program) has its own sizes and records its launches.
+Each run of the program (worklog.kernel.host.program) has its own sizes and records its launches.
 A grid is then the expression of the sizes that gives the recorded grids.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.host_calls import (
+from worklog.kernel.host.calls import (
     BY_ADDRESSES,
     Call,
     CallChain,
@@ -26,16 +26,16 @@ from worklog.kernel.host_calls import (
     size_macros,
     unused_functions,
 )
-from worklog.kernel.host_fit import Integers, fitted, guards, sizes_to_try
-from worklog.kernel.host_program import (
+from worklog.kernel.host.fit import Integers, fitted, guards, sizes_to_try
+from worklog.kernel.host.program import (
     HostProgram,
     free_variables,
     program,
-    template_types,
     whole_program,
 )
-from worklog.kernel.host_records import MAX_ARGUMENTS, Records, first_error, run
-from worklog.kernel.host_slice import SliceOptions
+from worklog.kernel.host.records import MAX_ARGUMENTS, Records, first_error, run
+from worklog.kernel.host.slices import SliceOptions
+from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.source import filled, text_of
 from worklog.kernel.unit import Definition, Unit, without

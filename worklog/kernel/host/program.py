@@ -1,6 +1,6 @@
 """The program that runs host code up to a launch, on the emulator's device.
 
-It has slices (worklog.kernel.host_slice) of the functions in the chain of calls to the launch. The
+It has slices (worklog.kernel.host.slices) of the functions in the chain of calls to the launch. The
 body of each kernel is replaced by code that records the launch. The sizes that the kernel takes are
 inputs: variables of the chain's first function.
 """
@@ -8,20 +8,18 @@ inputs: variables of the chain's first function.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from worklog.errors import BadSetting
-from worklog.kernel.host_calls import Call, CallChain, base_name, last_name, launch_at, uncast
-from worklog.kernel.host_doubts import declared_in, is_instantiated, is_passed
-from worklog.kernel.host_slice import Slice, SliceOptions, Slicer, edited, rendered
-from worklog.kernel.source import blank, nodes, text_of
-from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Piece, Unit
+from worklog.kernel.host.calls import Call, CallChain, base_name, last_name, launch_at, uncast
+from worklog.kernel.host.doubts import declared_in, is_instantiated, is_passed
+from worklog.kernel.host.slices import Slice, SliceOptions, Slicer
+from worklog.kernel.host.text import assembled, head_of, is_type_parameter
+from worklog.kernel.source import nodes, text_of
+from worklog.kernel.unit import RECORDS, Definition, Unit
 from worklog.problem import Parameter
 
-LINES = "source"  # the source's name in messages of the compiler
 FIRST = "worklog_first"  # the first function of the chain, which launcher.cuh calls
 ENTRY = "worklog_host"  # the kernel of launcher.cuh
 STAND_INS = 1 << 60  # addresses of no memory
@@ -55,7 +53,7 @@ def program(unit: Unit, chain: CallChain, target: Definition, options: SliceOpti
         callee = target if call is chain.launch else chain.calls[place + 1].function
         codes = _codes(call.function, chain.inputs[place])
         stand_ins = _stand_ins(unit, call, callee)
-        part = Slicer(unit, call, codes, options, place == 0, stand_ins).sliced()
+        part = Slicer(unit, call, codes, options, is_first=place == 0, replaced=stand_ins).sliced()
         if part.doubt:
             raise BadSetting(part.doubt)
         if place == 0:
@@ -65,7 +63,7 @@ def program(unit: Unit, chain: CallChain, target: Definition, options: SliceOpti
         needed |= part.needed
         unread_guards |= part.unread_guards
     first_code, first_names = _first_function(first, first_body)
-    text = _assembled(unit, needed | first_names, bodies, _codes_of_globals(chain))
+    text = assembled(unit, needed | first_names, bodies, _codes_of_globals(chain))
     guards = tuple(sorted(line for line in unread_guards if line))
     return HostProgram(f"{text}\n{first_code}\n", chain.places, guards)
 
@@ -128,7 +126,7 @@ def whole_program(unit: Unit, function: Definition) -> HostProgram:
             passed.append(f"({parameter.type})__longlong_as_double({bits})")
         else:
             passed.append(f"({parameter.type}){bits}")
-    text = _assembled(unit, {last_name(function.name)}, {}, {})
+    text = assembled(unit, {last_name(function.name)}, {}, {})
     call = f"void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
     return HostProgram(f"{text}\n{call}\n")
 
@@ -137,7 +135,7 @@ def _default(function: Definition, name: str) -> str:
     """Return the default value of a parameter; 1 for the argc of main, "" for none."""
     if (function.name, name) == ("main", "argc"):
         return "1"
-    for node in nodes(_head(function), "optional_parameter_declaration"):
+    for node in nodes(head_of(function), "optional_parameter_declaration"):
         if base_name(node.child_by_field_name("declarator")) == name:
             return text_of(node.child_by_field_name("default_value"))
     return ""
@@ -186,7 +184,7 @@ def _template_declarations(
             raise BadSetting(f"the launch depends on {name}, of the template {function.name}")
         if not has_instance and name in pointed:
             yield f"using {name} = float;"
-        elif value and _is_type(function, name):
+        elif value and is_type_parameter(function, name):
             yield f"using {name} = {value};"
         elif value:
             yield f"constexpr auto {name} = {value};"
@@ -235,7 +233,7 @@ def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
     """
     namespaces = list[str]()
     record = ""
-    outer = _head(function)
+    outer = head_of(function)
     while outer is not None:
         name = text_of(outer.child_by_field_name("name"))
         if outer.type == "namespace_definition":
@@ -250,11 +248,6 @@ def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
     scope = "".join(f"{name}::" for name in namespaces if name)
     needed = {*record.split("::")} - {""}
     return f"{code}\nvoid {FIRST}() {{ {scope}{FIRST}_scope::{FIRST}_body(); }}", needed
-
-
-def _is_type(function: Definition, name: str) -> bool:
-    """Return whether a template's parameter is a type."""
-    return any(_declared(node) == name and "type" in node.type for node in _template(function))
 
 
 def _type(function: Definition, name: str) -> str:
@@ -335,147 +328,3 @@ def _address(
 def stand_in(place: int) -> int:
     """Return the address in place of a parameter's memory. Host code can't read it."""
     return STAND_INS + place * SPACING
-
-
-def _assembled(
-    unit: Unit,
-    needed: Set[str],
-    bodies: Mapping[int, str],
-    codes: Mapping[str, str],
-) -> str:
-    """Return the unit's text with the needed names, and with kernels that record their launch.
-
-    bodies: code of functions, by the place of their body
-    codes: code in place of variables outside of functions, which are no longer defined
-    """
-    text = " " * unit.root.start_byte + unit.root.text.decode()
-    functions = {function.body.start_byte: function for function in unit.functions}
-    numbers = {function.body.start_byte: n for n, function in enumerate(unit.functions)}
-    # The bodies of kernels and of sliced functions are replaced: only the heads need other names.
-    heads = {start for start in functions if functions[start].is_kernel or start in bodies}
-    pieces = {piece.span[0]: piece for piece in unit.pieces}
-    needed_starts = _needed_pieces(text, pieces, needed, heads)
-    edits = list[tuple[int, int, str]]()
-    for start, piece in pieces.items():
-        first, last = piece.span
-        if start not in needed_starts or (piece.names and piece.names <= {*codes}):
-            edits.append((first, last, blank(text[first:last])))
-            continue
-        edits += [(*place, "") for place in piece.host_members]
-    for start, function in functions.items():
-        if any(first <= start < last for first, last, _ in edits):
-            continue
-        body = function.body
-        if function.is_kernel:
-            edits.append((start, body.end_byte, _recording(function, numbers[start])))
-            edits += _without_bounds(function)
-        elif start in bodies:
-            edits.append((start, body.end_byte, _returning(function, bodies[start])))
-        else:
-            local = declared_in(function)
-            codes_here = {name: code for name, code in codes.items() if name not in local}
-            edits.append((start, body.end_byte, _with_lines(function, codes_here)))
-    return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
-
-
-def _needed_pieces(
-    text: str, pieces: Mapping[int, Piece], needed: Set[str], heads: Set[int]
-) -> set[int]:
-    """Return the places of the pieces that define needed names.
-
-    The names that a needed piece mentions are also needed.
-
-    pieces: by their place in the text
-    needed: names
-    heads: places of the bodies that are replaced
-    """
-    waiting = {*needed}
-    defining = defaultdict[str, list[int]](list)
-    for start, piece in pieces.items():
-        for name in piece.names:
-            defining[name].append(start)
-    starts = set[int]()
-    for start, piece in pieces.items():
-        is_using = piece.operands is not None and not piece.names
-        if is_using and piece.mentions.isdisjoint(NAMESPACES):
-            starts.add(start)
-            waiting |= piece.mentions
-    names = set[str]()
-    while waiting:
-        name = waiting.pop()
-        names.add(name)
-        for start in defining[name]:
-            if start in starts:
-                continue
-            starts.add(start)
-            inner_heads = [place for place in heads if start <= place < pieces[start].span[1]]
-            mentions = {*pieces[start].mentions}
-            if len(inner_heads) == 1:
-                mentions = {*re.findall(r"\w+", text[start : inner_heads[0]])}
-            waiting |= mentions - names
-    return starts
-
-
-def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:
-    """Return a function's body with the source's line of each statement, for messages."""
-    statements = list[str]()
-    for node in function.body.named_children:
-        line = function.line(node.start_byte)
-        place = f'\n#line {line} "{LINES}"\n' if line else "\n"
-        statements.append(place + rendered(node, function, codes))
-    return "{" + "".join(statements) + "\n}"
-
-
-def _head(function: Definition) -> Any:
-    """Return the node of a function's definition."""
-    return function.body.parent
-
-
-def _without_bounds(function: Definition) -> list[tuple[int, int, str]]:
-    """Return the edits that remove a kernel's __launch_bounds__."""
-    bounds = [node for node in _head(function).named_children if node.type == "launch_bounds"]
-    return [(node.start_byte, node.end_byte, "") for node in bounds]
-
-
-def _returning(function: Definition, body: str) -> str:
-    """Return a function's body, with a value to return if the function returns any."""
-    kind = text_of(_head(function).child_by_field_name("type"))
-    return body if kind in ("void", "auto") else body[:-1] + "return {};\n}"
-
-
-def _recording(function: Definition, number: int) -> str:
-    """Return the body of a kernel that records its launch."""
-    values = list[str]()
-    for node in _template(function):
-        name = _declared(node)
-        if "type" in node.type:
-            values.append(f"worklog::Kind<{name}>::number")
-        else:
-            values.append(f"worklog::value({name})")
-    passed = [parameter.name or "0" for parameter in function.parameters]
-    arguments = ", ".join([str(number), f"worklog::Values{{{{{', '.join(values)}}}}}", *passed])
-    return f"{{ worklog::launched({arguments}); }}"
-
-
-def _template(function: Definition) -> list[Any]:
-    """Return the nodes of a template's parameters."""
-    outer = _head(function).parent
-    if outer is None or outer.type != "template_declaration":
-        return []
-    return list(outer.child_by_field_name("parameters").named_children)
-
-
-def _declared(node: Any) -> str:
-    """Return the name of a template's parameter."""
-    names: list[str] = re.findall(r"\w+", text_of(node).partition("=")[0])
-    return names[-1]
-
-
-def template_types(function: Definition) -> list[str]:
-    """Return the type of each parameter of a template; "typename" for a type."""
-    kinds = list[str]()
-    for node in _template(function):
-        text = text_of(node).partition("=")[0].strip()
-        kind = text.rpartition(" ")[0]
-        kinds.append("typename" if kind in ("typename", "class") else kind)
-    return kinds
