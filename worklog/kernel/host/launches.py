@@ -38,7 +38,7 @@ from worklog.kernel.host.slices import SliceOptions
 from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.source import filled, text_of
-from worklog.kernel.unit import Definition, Unit, without
+from worklog.kernel.unit import Definition, Unit, without_macros
 from worklog.runs import a_few
 
 MAX_LAUNCHES_OF_A_FUNCTION = 1024
@@ -154,7 +154,7 @@ def _of_call(
         return [], "it isn't clear whose addresses its arguments are"
     macros = size_macros(unit, call, places)
     if macros:
-        bare = without(unit, macros)
+        bare = without_macros(unit, macros)
         calls = [other for other in launches_in(bare) if other.line == call.line]
         if len(calls) == 1:
             return _of_call(bare, number, calls[0], places)

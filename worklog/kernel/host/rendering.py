@@ -66,7 +66,7 @@ def edited(text: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
 
 
 def launch_code(call: Call, text: Callable[[Any], str], passed: Sequence[str]) -> str:
-    """Return code that records a launch, or that calls a function which leads to a launch.
+    """Return code that records a launch, or calls a function that leads to a launch.
 
     text: returns the code of a node
     passed: code of the arguments

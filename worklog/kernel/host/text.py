@@ -21,7 +21,7 @@ def assembled(
     bodies: Mapping[int, str],
     codes: Mapping[str, str],
 ) -> str:
-    """Return the unit's text with the needed names and with kernels that record launches.
+    """Return a unit's text with the needed names, and kernels that record launches.
 
     bodies: code of functions, by the place of their body
     codes: code in place of variables outside of functions, which are no longer defined

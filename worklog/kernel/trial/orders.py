@@ -51,10 +51,9 @@ def fitting(
         return []
     [written] = changed
     inputs = [place for place in range(3) if place != written]
-    floats = candidate.labels.count(FLOAT)
-    all_roles = roles_of(candidate.sizes) if candidate.roles is None else [candidate.roles]
     orders = list[Order]()
-    for roles in all_roles:
+    floats = candidate.labels.count(FLOAT)
+    for roles in [candidate.roles] if candidate.roles else roles_of(candidate.sizes):
         length = {role: lengths[label] for label, role in roles.items()}
         m, n, k = (length.get(size, length["N"]) for size in SIZES)
         old = initial[written][: m * n].reshape(m, n)

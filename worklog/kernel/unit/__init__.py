@@ -2,7 +2,7 @@
 
 from worklog.kernel.unit.declarations import RECORDS
 from worklog.kernel.unit.definitions import Definition, Piece, Spans, Unit
-from worklog.kernel.unit.reader import FOR_NVRTC, NAMESPACES, read, without
+from worklog.kernel.unit.reader import FOR_NVRTC, NAMESPACES, read, without_macros
 
 __all__ = [
     "FOR_NVRTC",
@@ -13,5 +13,5 @@ __all__ = [
     "Spans",
     "Unit",
     "read",
-    "without",
+    "without_macros",
 ]

@@ -73,7 +73,7 @@ def read(
     return _Reader(source, define, headers).unit
 
 
-def without(unit: Unit, macros: Set[str]) -> Unit:
+def without_macros(unit: Unit, macros: Set[str]) -> Unit:
     """Return a unit as if its texts didn't define these macros."""
     source, define, headers = unit.arguments
     names = "|".join(map(re.escape, macros))
