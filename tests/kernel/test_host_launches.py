@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.host_launches import BASE, fitted, guards, sizes_to_try
+from worklog.kernel.host.calls import unused_functions
+from worklog.kernel.host.fit import BASE, fitted, guards, sizes_to_try
+from worklog.kernel.unit import read
 
 KERNEL = """
 __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
@@ -331,6 +333,21 @@ def test_a_launch_that_nothing_mentions_is_not_that_of_the_file():
 )
 def test_a_launch_that_something_mentions_may_be_that_of_the_file(other):
     assert launch(f"{KERNEL}\n{other}\n{USED_BY_16}") == ("", "")
+
+
+def test_a_function_is_unused_if_only_itself_and_unused_functions_mention_it():
+    unit = read(
+        """
+        void inner() {}
+        void outer() { inner(); }
+        void again(int n) { if (n) again(n - 1); }
+        void shared() {}
+        void other() { shared(); }
+        bool operator<(Size a, Size b) { return a.m < b.m; }
+        int main() { shared(); }
+        """
+    )
+    assert unused_functions(unit) == {"inner", "outer", "again", "other"}
 
 
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():

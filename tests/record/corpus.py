@@ -38,7 +38,7 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
-from worklog.kernel.host_calls import launches_in
+from worklog.kernel.host.calls import launches_in
 from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncommented
 from worklog.kernel.trial import kernel_of
 from worklog.kernel.unit import read

@@ -263,8 +263,8 @@ def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
         passed = dict[int, str]()
         exchanged = ""
         if not request.args:
-            passed, unread = stated.leading_dimensions(defined, unit, arguments)
-            warnings += unread
+            passed = stated.leading_dimensions(defined, unit, arguments)
+            warnings += stated.unread_leading_dimensions(defined, unit, arguments)
         arguments = signature.with_sizes(arguments, passed)
         adapted += signature.described(defined, arguments)
         for place, size in passed.items():
@@ -295,8 +295,8 @@ def _launch_of_source(
         chosen.unit,
         chosen.function,
         chosen.defined,
-        arguments,
-        chosen.instance or ", ".join(map(str, chosen.template.values())),
+        values=arguments,
+        instance=chosen.instance or ", ".join(map(str, chosen.template.values())),
         programs=units_of(request.programs, chosen.include, request.define),
     )
 

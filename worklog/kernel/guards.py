@@ -1,4 +1,7 @@
-"""Which sizes a kernel's guards compare with: a kernel with a guard on M isn't written for whole tiles along M."""
+"""The sizes that a kernel's guards compare with.
+
+A kernel with a guard on M also computes incomplete tiles along M.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ COMPARISONS = ("<", "<=", ">", ">=")
 
 
 def guarded_sizes(kernel: Kernel) -> list[str]:
-    """Return those of M, N and K that a kernel compares with, other than in the condition of a loop."""
+    """Return the sizes M, N and K that a kernel compares with outside of the heads of loops."""
     declared = kernel.definition.parameters
     sizes = {
         parameter.name: size_of(value)

@@ -57,7 +57,7 @@ C_SIGNATURE = (*map(ctype_of, SGEMM.signature), ctypes.c_void_p)  # the last one
 class HostFunction:
     """A reference to a host function."""
 
-    where: str  # an importable module, or the absolute path of a .py file or a shared library
+    origin: str  # an importable module, or the absolute path of a .py file or a shared library
     function: str
     arrays: str = ""  # an element of ARRAYS; "" for the file's choice
     sha256: str = ""  # of the file when the record was made, "" for a module
@@ -73,7 +73,8 @@ class HostFunction:
         else:
             origin, name = _reference(function)
         if not origin or not name.isidentifier():
-            advice = f"give module:function, file.py:function or lib{LIBRARY}:function; for SGEMM, a {CONTRACT}"
+            names = f"module:function, file.py:function or lib{LIBRARY}:function"
+            advice = f"give {names}; for SGEMM, a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
@@ -93,7 +94,7 @@ class HostFunction:
     @property
     def file(self) -> str:
         """The name of the function's file or module."""
-        return Path(self.where).name if self.sha256 else self.where
+        return Path(self.origin).name if self.sha256 else self.origin
 
     def loaded(self, fresh: bool = False) -> tuple[Callable[..., object], str]:
         """Load the function. Return it and the arrays that it takes.
@@ -102,17 +103,19 @@ class HostFunction:
 
         A file is loaded anew each time, a module once. Raises BadSetting.
         """
-        if self.where.endswith(LIBRARY):
+        if self.origin.endswith(LIBRARY):
             return self._load_from_library(fresh), "pointers"
         module = self.module()
         function = getattr(module, self.function, None)
         if not callable(function):
             raise BadSetting(
-                f"{self.where} has no function {self.function}: it has {_functions_of(module)}"
+                f"{self.origin} has no function {self.function}: it has {_functions_of(module)}"
             )
         arrays = self.arrays or str(getattr(module, "ARRAYS", "cupy"))
         if arrays not in ARRAYS:
-            raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
+            raise BadSetting(
+                f"{self.origin}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}"
+            )
         return function, arrays
 
     def _load_from_library(self, fresh: bool) -> Any:
@@ -148,7 +151,7 @@ class HostFunction:
                 sys.path.append(folder)
         try:
             if path is None:
-                return importlib.import_module(self.where)
+                return importlib.import_module(self.origin)
             name = f"{path.stem}_{secrets.token_hex(4)}"
             spec = importlib.util.spec_from_file_location(name, path)
             assert spec is not None and spec.loader is not None
@@ -156,12 +159,12 @@ class HostFunction:
             sys.modules[name] = module  # dataclasses and Triton look for a function's module here
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise BadSetting(f"cannot load {self.where}: {words_of(error)}") from error
+            raise BadSetting(f"cannot load {self.origin}: {words_of(error)}") from error
         return module
 
     def _unchanged_file(self) -> Path:
         """Return the path of the file. Raises BadSetting if the file has changed."""
-        path = Path(self.where)
+        path = Path(self.origin)
         if _sha256(path) != self.sha256:
             raise BadSetting(f"{path} has changed since the kernel was made: make it again")
         return path
@@ -190,7 +193,7 @@ class HostSubject(Runnable):
         loan = loan_of(device, f"{kernel.name} is a host function")
         self.function, self.arrays = kernel.host.loaded(fresh)
         self.loan = loan(self.arrays)
-        self.is_library = kernel.host.where.endswith(LIBRARY)
+        self.is_library = kernel.host.origin.endswith(LIBRARY)
         signature = None if self.is_library else signature_of(self.function)
         takes_stream = signature is not None and "stream" in signature.parameters
         self.stream = {"stream": self.loan.handle} if takes_stream else {}
@@ -198,7 +201,7 @@ class HostSubject(Runnable):
             if signature is not None:
                 signature.bind(1.0, None, None, 0.0, None, **self.stream)
         except TypeError as error:
-            declaration = f"{kernel.host.where}:{kernel.host.function}{signature}"
+            declaration = f"{kernel.host.origin}:{kernel.host.function}{signature}"
             raise BadSetting(f"{declaration} cannot be called as {CONTRACT}: {error}") from error
 
     def describe(self) -> dict[str, Any]:  # noqa: D102

@@ -261,8 +261,8 @@ class Kernel:
             unit,
             self.function,
             self.definition,
-            labels,
-            filled(numbers, self.template),
+            values=labels,
+            instance=filled(numbers, self.template),
             programs=programs,
             with_joint=True,
         )

@@ -11,12 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Words that the grammar of CUDA doesn't know, and that don't change a definition, are removed.
+# Qualifiers that the grammar of CUDA doesn't know are removed: they don't change a definition.
 _BUILT_IN = (
-    "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__linux__ 1", "__unix__ 1",
-    "__grid_constant__ ", "__maxnreg__(n) ", "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
-    "__DRIVER_TYPES_H__ 1", "__CUDA_RUNTIME_H__ 1",
-)  # fmt: skip
+    "__CUDACC__ 1",
+    "__NVCC__ 1",
+    "__CUDA_ARCH__ 900",
+    "__cplusplus 201703L",
+    "__linux__ 1",
+    "__unix__ 1",
+    "__grid_constant__ ",
+    "__maxnreg__(n) ",
+    "__cluster_dims__(...) ",
+    "__block_size__(...) ",
+    "__align__(n) ",
+    "__DRIVER_TYPES_H__ 1",
+    "__CUDA_RUNTIME_H__ 1",
+)
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|constant)\s*\)\)")
 
 

@@ -1,8 +1,8 @@
 """The value that each parameter of a kernel takes, read from its source.
 
-A launch passes the ladder's eight values in the order that the kernel declares them: the parameters' names decide. The
-order that was found is stated. If it isn't clear, the error names the option. The gate checks the result in any case,
-so a wrong guess fails and never gives a number.
+A launch passes the ladder's eight values in the order in which the kernel declares them. The names
+of the parameters decide, and the order is stated to the user. If it isn't clear, the error names
+the option. The gate checks the result in any case, so a kernel with a wrong order is never timed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ _MEANING = {
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
-_PASSED = (
-    "void",
-    "float2",
-    "float4",
-)  # elements of a pointer beside float that the gate's memory may be taken for
+# Elements of a pointer, other than float, that a kernel may read in the gate's memory.
+_PASSED = ("void", "float2", "float4")
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
 
@@ -76,14 +73,16 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
     for parameter in defined.parameters:
         kind = parameter.type
         if kind.endswith(("*", "]")):
-            raise BadSetting(
-                f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major"
-            )
+            advice = "the gate passes float*, row-major"
+            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
         numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
         is_of_template = not types.isdisjoint(re.findall(r"\w+", kind))
         is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
         if not is_passed:
-            advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
+            advice = (
+                "the gate passes float*, float and integers of 32 and 64 bits: "
+                "give the kernel these instead"
+            )
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
 
 
@@ -145,7 +144,9 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
 
 
 def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[str]:
-    """Return the values of parameters by their names: A, B and C once each, and at least one size.
+    """Return the values of parameters by their names.
+
+    These are A, B and C, once each, and at least one size.
 
     Raises BadSetting, and UnclearOrder if the names don't say which parameter is which.
     """
@@ -155,11 +156,13 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
     pointers = kinds.count("pointer")
     if pointers != len(MATRICES):
         raise BadSetting(
-            f"{file}: {function} takes {pointers} pointer{'s' * (pointers != 1)}: the gate passes three: A, B and C"
+            f"{file}: {function} takes {pointers} pointer{'' if pointers == 1 else 's'}: "
+            "the gate passes three: A, B and C"
         )
     if not _numbers(declared):
         raise BadSetting(
-            f"{file}: {function} takes no size, and the gate checks several shapes: add int M, int N, int K"
+            f"{file}: {function} takes no size, and the gate checks several shapes: "
+            "add int M, int N, int K"
         )
     values = named(declared)
     matrices = sorted(value for value in values if value in MATRICES)

@@ -4,7 +4,7 @@
 signature.
 
 `solution` is run on the emulator, once for each case, and its launches are then enqueued on the device
-(worklog.kernel.host_launches). It can compute and decide what to launch; what it can't do is an error that names its
+(worklog.kernel.host). It can compute and decide what to launch; what it can't do is an error that names its
 line: it has no other memory, and sees no data. NVRTC compiles the kernels, so that a solution runs without nvcc.
 
 A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
@@ -28,9 +28,8 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.kernel.device import Buffer, Device, Program, Runnable
+from worklog.kernel.host import SPACING, STAND_INS, Launched, launched_by, stand_in
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
-from worklog.kernel.host_launches import Launched, launched_by
-from worklog.kernel.host_program import SPACING, STAND_INS, stand_in
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import prepared
@@ -345,7 +344,7 @@ class _Kernels(Solver):
 
 
 def _input(passed: Passed, place: int) -> int:
-    """Return the number that stands for an argument, as for worklog.kernel.host_program.whole_program."""
+    """Return the number that stands for an argument, as for worklog.kernel.host.program."""
     if passed.buffer is not None:
         return stand_in(place)
     number = passed.number

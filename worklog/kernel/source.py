@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -73,7 +73,8 @@ def kernels_dir() -> Path:
 def read_source(path: Path) -> str:
     """Return the text of a .cu file.
 
-    A file that isn't UTF-8 is read as Latin-1, with a warning: its other bytes are most likely in comments.
+    A file that isn't UTF-8 is read as Latin-1, with a warning: most likely, only its comments have
+    other characters.
 
     Raises WorklogError if the file can't be read.
     """
@@ -166,23 +167,20 @@ def filled(text: str, values: Mapping[str, object]) -> str:
 def tree_of(text: str) -> Any:
     """Return the root of a text's tree.
 
-    Other characters than ASCII become a byte each, so that places in the tree are places in the text.
+    Each character outside of ASCII becomes one byte, so that places in the tree are places in the
+    text.
     """
     return _PARSER.parse(re.sub(r"[^\x00-\x7f]", "?", text).encode()).root_node
 
 
-def nodes(node: Any, *types: str, inside: Sequence[str] = ()) -> Iterator[Any]:
-    """Yield the nodes of these types in a tree, in order.
-
-    inside: types of nodes that are also yielded, and not searched
-    """
-    waiting = [*reversed(node.named_children)] if inside else [node]
+def nodes(node: Any, *types: str) -> Iterator[Any]:
+    """Yield the nodes of these types in a tree, in order."""
+    waiting = [node]
     while waiting:
         node = waiting.pop()
-        if node.type in types or node.type in inside:
+        if node.type in types:
             yield node
-        if node.type not in inside:
-            waiting += reversed(node.named_children)
+        waiting += reversed(node.named_children)
 
 
 def text_of(node: Any) -> str:
@@ -201,7 +199,8 @@ def expression(text: str) -> Any:
 def reduced(text: str, names: Mapping[str, str]) -> str:
     """Return an expression with the names' values, as Python.
 
-    C++'s casts, suffixes, sizeof and divisions that round up are replaced. The result is a number if no name is left.
+    C++'s casts, suffixes, sizeof and divisions that round up are replaced. The result is a number
+    if every name has a value.
     """
     with suppress(RecursionError):
         text = _folded(_of_text(text, names, DEPTH))
@@ -263,7 +262,7 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
 
 
 def _plain_call(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
-    """Return a call in Python. A cast and a division that rounds up are replaced, by their names."""
+    """Return a call in Python. Casts and divisions that round up are found by name."""
     values = [_plain(argument, names, depth) for argument in arguments.named_children]
     if name.partition("<")[0] in _CASTS and len(values) == 1:
         return f"({values[0]})"

@@ -1,4 +1,7 @@
-"""The launch and the template's arguments that a source states, in its comments or by its host code."""
+"""The launch and the template's arguments that a source states.
+
+They are in its comments or in its host code.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from worklog.errors import BadSetting
-from worklog.kernel.host_calls import launches_in, uncast
-from worklog.kernel.host_launches import OTHER, HostCode, HostLaunch, host_code
-from worklog.kernel.host_program import template_types
+from worklog.kernel.host import (
+    OTHER,
+    HostCode,
+    HostLaunch,
+    host_code,
+    passed_to,
+    template_types,
+)
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
-from worklog.kernel.source import filled, parts, text_of, uncommented
+from worklog.kernel.source import filled, parts, uncommented
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
 from worklog.runs.limits import MAX_SHARED_UNASKED
@@ -40,10 +48,10 @@ def stated_launch(
     unit: Unit,
     function: str,
     defined: Definition,
+    *,
     values: Sequence[str],
     instance: str,
     programs: Iterable[tuple[str, Unit]] = (),
-    *,
     with_joint: bool = False,
 ) -> Stated:
     """Return the launch that a source states.
@@ -53,13 +61,12 @@ def stated_launch(
     source: lines whose comments may be about the kernel
     values: of each parameter, M, N or K, or a text that is no size
     instance: arguments of the template, as in "32, 8"
-    programs: names and units of files that include the source, whose host code is run if the source's own states no
-        launch
+    programs: names and units of files that include the source. Their host code is run if the
+        source's own host code states no launch
     with_joint: also accept a grid in which one variable stands for several sizes, as JOINT
     """
-    launches, prose = from_comments(
-        source, function, *_names_in_comments(unit, defined, values, instance)
-    )
+    constants, labels = _names_in_comments(unit, defined, values, instance)
+    launches, prose = from_comments(source, function, constants, labels)
     unread = [prose] if prose else []
     choices = {launch: Stated(launch, OF_A_COMMENT) for launch in launches}
     for file, launching in chain([("", unit)], programs):
@@ -73,7 +80,9 @@ def stated_launch(
             if instance and not _is_instance(host_launch, instance):
                 continue
             try:
-                choice = _labelled(host_launch, function, values, instance, host)
+                choice = _labelled(
+                    host_launch, function, values=values, instance=instance, host=host
+                )
             except BadSetting as error:
                 unread.append(str(error))
                 continue
@@ -85,7 +94,9 @@ def stated_launch(
 
 
 def _only_choice(choices: Mapping[Launch, Stated], function: str, unread: list[str]) -> Stated:
-    """Return the only launch of several choices; a launch without grid and block for none or several.
+    """Return the only launch, if there is exactly one.
+
+    Otherwise, return a launch without grid and block.
 
     unread: why other launches aren't read
     """
@@ -107,7 +118,10 @@ def _only_choice(choices: Mapping[Launch, Stated], function: str, unread: list[s
 def _names_in_comments(
     unit: Unit, defined: Definition, values: Sequence[str], instance: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the expressions of constants that a comment may name, and M, N or K by the kernel's own names."""
+    """Return the constants that a comment may name, and the sizes by the kernel's names.
+
+    Constants are expressions.
+    """
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     labels = dict[str, str]()
     for parameter, value in zip(defined.parameters, values, strict=False):
@@ -139,7 +153,7 @@ def _is_instance(launch: HostLaunch, instance: str) -> bool:
 
 
 def _labelled(
-    launch: HostLaunch, function: str, values: Sequence[str], instance: str, host: str
+    launch: HostLaunch, function: str, *, values: Sequence[str], instance: str, host: str
 ) -> Stated:
     """Return a launch in terms of M, N and K.
 
@@ -200,39 +214,60 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
     return values
 
 
-def leading_dimensions(
-    defined: Definition, unit: Unit, values: Sequence[str]
-) -> tuple[dict[int, str], list[str]]:
-    """Return unusual leading dimensions, and why others aren't read.
+def leading_dimensions(defined: Definition, unit: Unit, values: Sequence[str]) -> dict[int, str]:
+    """Return the leading dimensions that differ from their names, by place.
 
-    They differ from the meaning of their names. The leading dimensions are what host code passes, by place.
+    The leading dimensions are the values that host code passes.
+
+    values: of each parameter, by their names
+    """
+    dimensions = dict[int, str]()
+    for place, texts in _leading_dimensions_passed(defined, unit, values).items():
+        if len(texts) != 1 or texts == [""] or JOINT.search(texts[0]):
+            continue
+        if texts[0] != size_of(values[place]):
+            dimensions[place] = texts[0]
+    return dimensions
+
+
+def unread_leading_dimensions(defined: Definition, unit: Unit, values: Sequence[str]) -> list[str]:
+    """Return a warning for each leading dimension that isn't read from host code.
+
+    values: of each parameter, by their names
+    """
+    warnings = list[str]()
+    for place, texts in _leading_dimensions_passed(defined, unit, values).items():
+        name = defined.parameters[place].name
+        fallback = f"and {size_of(values[place])} is taken"
+        if len(texts) > 1:
+            warnings.append(f"{name}: the host code passes {' or '.join(texts)}, {fallback}")
+        elif texts == [""]:
+            warnings.append(f"{name}: what the host code passes isn't read, {fallback}")
+    return warnings
+
+
+def _leading_dimensions_passed(
+    defined: Definition, unit: Unit, values: Sequence[str]
+) -> dict[int, list[str]]:
+    """Return the values that host code passes for leading dimensions, by place; "" for unknown.
 
     values: of each parameter, by their names
     """
     labels = [size_of(value) for value in values]
-    bare = list(labels)
+    places = list[int]()
     for place, parameter in enumerate(defined.parameters):
-        if is_leading_dimension(parameter):
-            bare[place] = ""
-    places = [place for place, label in enumerate(labels) if label != bare[place]]
-    launches = _host_code(unit, defined, bare).launches if places else ()
-    passed_otherwise = dict[int, str]()
-    unread = list[str]()
-    for place in places:
-        texts = sorted(_texts_passed(launches, bare, place))
-        name = defined.parameters[place].name
-        fallback = f"and {labels[place]} is taken"
-        if len(texts) > 1:
-            unread.append(f"{name}: the host code passes {' or '.join(texts)}, {fallback}")
-        elif texts == [""]:
-            unread.append(f"{name}: what the host code passes isn't read, {fallback}")
-        elif texts and texts[0] != labels[place] and not JOINT.search(texts[0]):
-            passed_otherwise[place] = texts[0]
-    return passed_otherwise, unread
+        if is_leading_dimension(parameter) and labels[place]:
+            labels[place] = ""
+            places.append(place)
+    launches = _host_code(unit, defined, labels).launches if places else ()
+    return {place: sorted(_texts_passed(launches, labels, place)) for place in places}
 
 
 def _texts_passed(launches: Sequence[HostLaunch], labels: Sequence[str], place: int) -> set[str]:
-    """Return the values that launches pass for a parameter, in terms of labels; "" for an unknown value."""
+    """Return the values that launches pass for a parameter; "" for an unknown value.
+
+    labels: of each parameter, in terms of which the values are
+    """
     texts = set[str]()
     for launch in launches:
         names = launch.names(labels)
@@ -249,26 +284,22 @@ def exchanged_matrices(defined: Definition, unit: Unit) -> str:
     The names of the kernel's parameters decide.
     """
     matrices = [matrix_of(parameter.name) for parameter in defined.parameters]
-    for call in launches_in(unit):
-        if unit.definition(call.name) is not defined:
-            continue
+    for names in passed_to(unit, defined):
         exchanged = list[str]()
-        for matrix, argument in zip(matrices, call.arguments, strict=False):
-            passed_name = text_of(uncast(argument))
-            passed_matrix = matrix_of(passed_name)
-            if matrix and passed_matrix not in ("", matrix):
-                exchanged.append(f"{passed_name} for {matrix}")
+        for matrix, name in zip(matrices, names, strict=False):
+            if matrix and matrix_of(name) not in ("", matrix):
+                exchanged.append(f"{name} for {matrix}")
         if exchanged:
             return f"the host code passes {' and '.join(exchanged)}"
     return ""
 
 
 def lacks_permission(unit: Unit, shared: int) -> bool:
-    """Return whether host code has not asked for the dynamic shared memory that it needs.
+    """Return whether host code doesn't ask for the dynamic shared memory that it needs.
 
     shared: bytes
     """
-    source, _, headers = unit.given
+    source, _, headers = unit.arguments
     texts = [source, *(text for _, text in headers)]
     has_asked = any(ASKS_FOR_SHARED.search(uncommented(text)) for text in texts)
     return shared > MAX_SHARED_UNASKED and not has_asked

@@ -11,11 +11,12 @@ from typing import Any
 from worklog.kernel.source import nodes, parts, text_of
 from worklog.kernel.unit import Definition, Unit
 
-MOST_CALLERS = 4  # of each other, on the way to a launch
-MOST_WAYS = 8  # to one launch
+MAX_CALLS = 4  # in a chain of calls
+MAX_CHAINS = 8  # to one launch
 BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 BY_CONFIG = {"cudaLaunchKernelEx": "by_config", "cudaLaunchKernelExC": "by_config_and_addresses"}
 USED = ("identifier", "type_identifier", "namespace_identifier")
+VARIABLES = ("identifier", "field_expression")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast")
 _TYPES = ("float", "double", "int", "unsigned", "half", "__half")
@@ -23,22 +24,18 @@ _TYPES = ("float", "double", "int", "unsigned", "half", "__half")
 
 @dataclass(frozen=True)
 class Call:
-    """A launch in host code, or a call of a function that leads to one.
+    """A launch in host code, or a call of a function that leads to a launch."""
 
-    kernel: what is called, an expression.
-    configuration: of a launch, the expressions between <<< and >>>.
-    """
-
-    function: Definition  # that it is in
+    function: Definition  # the function that contains the call
     node: Any
-    kernel: Any
-    configuration: tuple[Any, ...]
+    kernel: Any  # the expression of the kernel or of the called function
+    configuration: tuple[Any, ...]  # of a launch, the expressions between <<< and >>>
     arguments: tuple[Any, ...]
     form: str  # "<<<", "" for a call of a function, or the function of the runtime
 
     @property
     def name(self) -> str:
-        """The name of what is called, without template arguments."""
+        """The name of the kernel or the called function, without template arguments."""
         return text_of(self.kernel).partition("<")[0].strip("& ")
 
     @property
@@ -48,50 +45,47 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Way:
-    """The calls on a way to a launch, the last of which is the launch.
-
-    inputs: of the function of each call, variables with the number of the input that they are
-    places: of each input, those of the kernel's parameters that take it; none for a size that only the grid takes
-    instance: arguments of the first function's template
-    """
+class CallChain:
+    """The calls that lead to a launch. The last call is the launch."""
 
     calls: tuple[Call, ...]
+    # For the function of each call: the number of the input that a variable stands for.
     inputs: tuple[Mapping[str, int], ...]
+    # For each input: the kernel's parameters that get it; none for a size that only the grid uses.
     places: tuple[tuple[int, ...], ...]
-    instance: tuple[str, ...] = ()
+    instance: tuple[str, ...] = ()  # arguments of the first function's template
 
     @property
     def launch(self) -> Call:
-        """The launch at its end."""
+        """The launch at the end."""
         return self.calls[-1]
 
 
 def launches_in(unit: Unit) -> list[Call]:
     """Return the launches in a unit's host code, in order."""
-    found = list[Call]()
+    launches = list[Call]()
     for function in unit.functions:
         if function.is_kernel:
             continue
         for node in nodes(function.body, "call_expression"):
-            call = launch_at(node, function)
-            if call is not None:
-                found.append(call)
-    return found
+            launch = launch_at(node, function)
+            if launch is not None:
+                launches.append(launch)
+    return launches
 
 
 def launch_at(node: Any, function: Definition) -> Call | None:
-    """Return the launch that a call in a function is; None if it is no launch."""
-    called = node.child_by_field_name("function")
+    """Return a call in a function as a launch; None if it launches nothing."""
+    callee = node.child_by_field_name("function")
     arguments = node.child_by_field_name("arguments")
-    if called is None or arguments is None:
+    if callee is None or arguments is None:
         return None
     passed = tuple(arguments.named_children)
     for child in node.named_children:
         if child.type == "kernel_call_syntax":
             configuration = tuple(child.named_children)[:3]  # without a stream
-            return Call(function, node, called, configuration, passed, "<<<")
-    name = text_of(called)
+            return Call(function, node, callee, configuration, passed, "<<<")
+    name = text_of(callee)
     if name in BY_CONFIG and len(passed) > 1:
         return Call(function, node, uncast(passed[1]), (passed[0],), passed[2:], name)
     if name in BY_ADDRESSES and len(passed) > 3:
@@ -99,8 +93,8 @@ def launch_at(node: Any, function: Definition) -> Call | None:
         variables = _variables(function, passed[3])
         if variables:
             return Call(function, node, uncast(passed[0]), configuration, variables, "<<<")
-        rest = (passed[3], *passed[4:5])
-        return Call(function, node, uncast(passed[0]), passed[1:3], rest, name)
+        addresses = (passed[3], *passed[4:5])
+        return Call(function, node, uncast(passed[0]), passed[1:3], addresses, name)
     return None
 
 
@@ -126,11 +120,11 @@ def uncast(node: Any) -> Any:
 
 def _is_cast(node: Any) -> bool:
     """Return whether a call is static_cast<int>(n) or int(n)."""
-    called = node.child_by_field_name("function")
+    callee = node.child_by_field_name("function")
     arguments = node.child_by_field_name("arguments")
-    if called is None or arguments is None or len(arguments.named_children) != 1:
+    if callee is None or arguments is None or len(arguments.named_children) != 1:
         return False
-    return called.type == "primitive_type" or text_of(called).startswith(_CASTS)
+    return callee.type == "primitive_type" or text_of(callee).startswith(_CASTS)
 
 
 def base_name(node: Any) -> str:
@@ -148,65 +142,79 @@ def last_name(name: str) -> str:
     return name.rpartition("::")[2]
 
 
-def ways_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") -> list[Way]:
-    """Return the ways to a launch, the shortest first: the functions that may begin it.
+def chains_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") -> list[CallChain]:
+    """Return the chains of calls that lead to a launch, the shortest first.
 
     places: of the kernel's parameters that are sizes
-    extra: a variable of the launch's function that is an input, too
+    extra: a further variable of the launch's function that is an input
     """
-    taken = dict[str, tuple[int, ...]]()
+    places_of_variable = dict[str, tuple[int, ...]]()
     for place, argument in _sizes_passed(launch, places):
         name = text_of(argument)
         if _NAME.fullmatch(name):
-            taken[name] = (*taken.get(name, ()), place)
+            places_of_variable[name] = (*places_of_variable.get(name, ()), place)
     if extra:
-        taken[extra] = ()
-    numbers = {name: number for number, name in enumerate(taken)}
-    ways = [Way((launch,), (numbers,), tuple(taken.values()))]
-    for way in ways:  # which grows
-        if len(way.calls) < MOST_CALLERS and len(ways) < MOST_WAYS:
-            ways += [_begun_by(call, way) for call in calls_of(unit, way.calls[0].function)]
-    found = list[Way]()
-    for way in ways:
-        instances = _instances(unit, way.calls[0].function)
-        found += [replace(way, instance=given) for given in instances] or [way]
-    return found
+        places_of_variable[extra] = ()
+    numbers = {name: number for number, name in enumerate(places_of_variable)}
+    chains = [CallChain((launch,), (numbers,), tuple(places_of_variable.values()))]
+    for chain in chains:  # which grows
+        if len(chain.calls) < MAX_CALLS and len(chains) < MAX_CHAINS:
+            callers = calls_of(unit, chain.calls[0].function)
+            chains += [_with_caller(chain, call) for call in callers]
+    instantiated = list[CallChain]()
+    for chain in chains:
+        instances = _instances(unit, chain.calls[0].function)
+        instantiated += [replace(chain, instance=arguments) for arguments in instances] or [chain]
+    return instantiated
 
 
-def calls_of(unit: Unit, called: Definition) -> Iterator[Call]:
-    """Yield the calls of a host function in others."""
-    name = last_name(called.name)
+def calls_of(unit: Unit, target: Definition) -> Iterator[Call]:
+    """Yield the calls of a host function in the other host functions."""
+    name = last_name(target.name)
     for function in unit.functions:
-        if function.is_kernel or function is called:
+        if function.is_kernel or function is target:
             continue
         for node in nodes(function.body, "call_expression"):
-            named = node.child_by_field_name("function")
+            callee = node.child_by_field_name("function")
             arguments = node.child_by_field_name("arguments")
-            if named is None or arguments is None or launch_at(node, function) is not None:
+            if callee is None or arguments is None or launch_at(node, function) is not None:
                 continue
-            if last_name(text_of(named).partition("<")[0]) == name:
-                yield Call(function, node, named, (), tuple(arguments.named_children), "")
+            if last_name(text_of(callee).partition("<")[0]) == name:
+                yield Call(function, node, callee, (), tuple(arguments.named_children), "")
 
 
 def unused_functions(unit: Unit) -> set[str]:
-    """Return the names of host functions that nothing mentions, but other functions that nothing mentions."""
+    """Return the names of host functions that no function in use mentions."""
     mentions = Counter(_mentions(unit.root))
-    inside = {function.name: Counter(_mentions(function.body)) for function in unit.functions}
+    inner_mentions = {
+        function.name: Counter(_mentions(function.body)) for function in unit.functions
+    }
     unused = set[str]()
     while True:
-        found = set[str]()
-        for function in unit.functions:
-            name = last_name(function.name)
-            is_operator = name.startswith("operator")
-            if function.is_kernel or is_operator or name == "main" or function.name in unused:
-                continue
-            if mentions[name] == inside[function.name][name]:
-                found.add(function.name)
-        if not found:
+        names = _unmentioned(unit, mentions, inner_mentions) - unused
+        if not names:
             return unused
-        unused |= found
-        for name in found:
-            mentions -= inside[name]
+        unused |= names
+        for name in names:
+            mentions -= inner_mentions[name]
+
+
+def _unmentioned(
+    unit: Unit, mentions: Counter[str], inner_mentions: Mapping[str, Counter[str]]
+) -> set[str]:
+    """Return the names of host functions that nothing outside of the function mentions.
+
+    mentions: how often the code in use mentions each name
+    inner_mentions: the same of each function's body
+    """
+    names = set[str]()
+    for function in unit.functions:
+        name = last_name(function.name)
+        if function.is_kernel or name.startswith("operator") or name == "main":
+            continue
+        if mentions[name] == inner_mentions[function.name][name]:
+            names.add(function.name)
+    return names
 
 
 def is_only_called(unit: Unit, function: Definition) -> bool:
@@ -217,7 +225,7 @@ def is_only_called(unit: Unit, function: Definition) -> bool:
 
 
 def _mentions(node: Any) -> Iterator[str]:
-    """Yield the names in a node's code, but those that it declares functions by."""
+    """Yield the names in a node's code. Names of functions that it declares are left out."""
     for name in nodes(node, *USED, "field_identifier"):
         if not _declares(name):
             yield text_of(name)
@@ -233,16 +241,16 @@ def _declares(name: Any) -> bool:
     return bool(is_declarator and outer.child_by_field_name("declarator") == node)
 
 
-def _begun_by(call: Call, way: Way) -> Way:
-    """Return the way that begins with a call of a way's first function."""
-    first = way.calls[0].function
+def _with_caller(chain: CallChain, call: Call) -> CallChain:
+    """Return a chain behind a call of the chain's first function."""
+    first = chain.calls[0].function
     arguments = dict(zip((p.name for p in first.parameters), call.arguments, strict=False))
     local = {parameter.name for parameter in first.parameters}
     for node in nodes(first.body, "declaration"):
         local |= {base_name(declarator) for declarator in node.children_by_field_name("declarator")}
     inputs = dict[str, int]()
-    same = dict[int, int]()  # inputs that are one variable of the caller
-    for name, number in way.inputs[0].items():
+    number_in_caller = dict[int, int]()  # of inputs: several may be one variable of the caller
+    for name, number in chain.inputs[0].items():
         base, dot, member = name.partition(".")
         if base in arguments:
             variable = text_of(uncast(arguments[base])) + dot + member
@@ -251,37 +259,50 @@ def _begun_by(call: Call, way: Way) -> Way:
         else:
             variable = name
         if _NAME.fullmatch(variable):
-            same[number] = inputs.setdefault(variable, number)
-    places = list(way.places)
-    for number, other in same.items():
-        if number != other:
-            places[other] = (*places[other], *places[number])
-    callees = [
-        {name: same.get(number, number) for name, number in names.items()} for names in way.inputs
-    ]
-    return Way((call, *way.calls), (inputs, *callees), tuple(places))
+            number_in_caller[number] = inputs.setdefault(variable, number)
+    places = list(chain.places)
+    for number, joined in number_in_caller.items():
+        if number != joined:
+            places[joined] = (*places[joined], *places[number])
+    callees = list[Mapping[str, int]]()
+    for numbers in chain.inputs:
+        callees.append(
+            {name: number_in_caller.get(number, number) for name, number in numbers.items()}
+        )
+    return CallChain((call, *chain.calls), (inputs, *callees), tuple(places))
 
 
 def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:
-    """Return the arguments that a source gives to the template of a function."""
+    """Return the arguments that a source passes to the template of a function.
+
+    If some have a float, only these.
+    """
     if not function.template:
         return []
     name = last_name(function.name)
-    found = list[tuple[str, ...]]()
+    instances = list[tuple[str, ...]]()
     for text in unit.instances:
         match = re.search(rf"\b{re.escape(name)}\s*<(.+)>\s*\(", text)
         if match:
-            found.append(tuple(parts(match[1])))
-    known = {*unit.defined, *unit.constants, *_TYPES}
+            instances.append(tuple(parts(match[1])))
+    constants = {*unit.defined, *unit.constants, *_TYPES}
     for other in unit.functions:
         for node in nodes(other.body, "template_function"):
-            named = text_of(node.child_by_field_name("name"))
-            given = node.child_by_field_name("arguments").named_children
-            words = {text_of(word) for argument in given for word in nodes(argument, *USED)}
-            if last_name(named) == name and words <= known - {*other.template}:
-                found.append(tuple(text_of(argument) for argument in given))
-    of_floats = [given for given in found if "float" in given]
-    return list(dict.fromkeys(of_floats or found))
+            if last_name(text_of(node.child_by_field_name("name"))) != name:
+                continue
+            arguments = node.child_by_field_name("arguments").named_children
+            if _names_in(arguments) <= constants - {*other.template}:
+                instances.append(tuple(text_of(argument) for argument in arguments))
+    of_floats = [arguments for arguments in instances if "float" in arguments]
+    return list(dict.fromkeys(of_floats or instances))
+
+
+def _names_in(expressions: Sequence[Any]) -> set[str]:
+    """Return the names in some expressions."""
+    names = set[str]()
+    for expression in expressions:
+        names |= {text_of(name) for name in nodes(expression, *USED)}
+    return names
 
 
 def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
@@ -301,3 +322,10 @@ def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
             if unit.constants.get(name) == text_of(argument):
                 names.add(name)
     return names
+
+
+def passed_to(unit: Unit, target: Definition) -> Iterator[list[str]]:
+    """Yield the arguments of each launch of a kernel, without casts."""
+    for launch in launches_in(unit):
+        if unit.definition(launch.name) is target:
+            yield [text_of(uncast(argument)) for argument in launch.arguments]

@@ -1,6 +1,7 @@
 """Statements that leave host code before a launch, and whether sizes decide that they do.
 
-A guard such as `if (M % 16) return;` tells at which sizes a kernel is launched. A test of an allocation tells nothing.
+A guard such as `if (M % 16) return;` states at which sizes a kernel is launched. A test of an
+allocation doesn't.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host_calls import base_name, last_name, launch_at
+from worklog.kernel.host.calls import base_name, last_name, launch_at
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -39,7 +40,7 @@ def is_assert(unit: Unit, node: Any) -> bool:
 
 
 def may_leave(unit: Unit, node: Any) -> bool:
-    """Return whether a statement may leave its function, or end the program, at the place where it is."""
+    """Return whether a statement may leave its function or end the program."""
     if next(nodes(node, *JUMPS, *INNER_JUMPS), None) is not None:
         return True
     ending = _ending_functions(unit)
@@ -50,7 +51,7 @@ def may_leave(unit: Unit, node: Any) -> bool:
 
 
 def has_remainder(unit: Unit, node: Any) -> bool:
-    """Return whether a statement, or a host function that it calls, computes a remainder."""
+    """Return whether a statement computes a remainder, also by a host function."""
     names = {called_name(call) for call in nodes(node, "call_expression")}
     bodies = [node]
     for function in unit.functions:
@@ -65,7 +66,10 @@ def has_remainder(unit: Unit, node: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _ending_functions(unit: Unit) -> Set[str]:
-    """Return the names of host functions that may end the program, also by a function that they call."""
+    """Return the names of host functions that may end the program.
+
+    A function may also end it by a call of another one.
+    """
     ending = set[str]()
     callees = dict[str, set[str]]()
     for function in unit.functions:
@@ -85,42 +89,50 @@ def _ending_functions(unit: Unit) -> Set[str]:
 
 
 def is_of_sizes(
-    node: Any, known: Set[str], values: Mapping[str, Sequence[Any]], functions: Set[str]
+    node: Any, names: Set[str], values: Mapping[str, Sequence[Any]], functions: Set[str]
 ) -> bool:
-    """Return whether an expression depends on what is known, and on nothing else.
+    """Return whether an expression depends on sizes and constants only.
 
-    known: names of sizes, constants and the template's parameters
-    values: as of values_in, of the function that it is in
-    functions: as of plain_functions
+    names: of sizes, constants and the template's parameters
+    values: the values_in the function that contains the expression
+    functions: the plain_functions of the unit
     """
-    inner = {*known}
-    for kind in ("parameter_declaration", "declaration", "for_range_loop"):
-        for declaration in nodes(node, kind):  # of a lambda, or of a loop
-            for declarator in declaration.children_by_field_name("declarator"):
-                inner.add(base_name(declarator))
+    names_here = names | _declared_in_expression(node)
     parts = [*_without_messages(node)]
-    called = {called_name(part) for part in parts if part.type == "call_expression"}
-    lambdas = {name for name in called if _is_lambda(values.get(name, ()))}
-    if not called - lambdas <= {*functions, *_OF_NUMBERS, *_EXITS}:
+    callees = {called_name(part) for part in parts if part.type == "call_expression"}
+    lambdas = {name for name in callees if _is_lambda(values.get(name, ()))}
+    functions_here = callees - lambdas
+    if not functions_here <= {*functions, *_OF_NUMBERS, *_EXITS}:
         return False
     for part in parts:
         name = text_of(part) if part.type == "identifier" else ""
-        if not name or name in inner or name == "std" or name in called - lambdas:
+        if not name or name in names_here or name == "std" or name in functions_here:
             continue
-        own = values.get(name, ())
-        rest = inner | {name}
-        if not own or not all(is_of_sizes(value, rest, values, functions) for value in own):
+        assigned = values.get(name, ())
+        if not assigned:
+            return False
+        inner_names = names_here | {name}
+        if not all(is_of_sizes(value, inner_names, values, functions) for value in assigned):
             return False
     return True
 
 
+def _declared_in_expression(node: Any) -> set[str]:
+    """Return the names that a lambda or a loop in an expression declares."""
+    names = set[str]()
+    for declaration in nodes(node, "parameter_declaration", "declaration", "for_range_loop"):
+        for declarator in declaration.children_by_field_name("declarator"):
+            names.add(base_name(declarator))
+    return names
+
+
 def _is_lambda(values: Sequence[Any]) -> bool:
-    """Return whether all that a variable is given is a lambda."""
+    """Return whether each value of a variable is a lambda."""
     return bool(values) and all(value.type == "lambda_expression" for value in values)
 
 
 def _without_messages(node: Any) -> Iterator[Any]:
-    """Yield a node and what is in it, but statements that only print."""
+    """Yield a node and the nodes in it, without statements that only print."""
     waiting = [node]
     while waiting:
         part = waiting.pop()
@@ -130,21 +142,23 @@ def _without_messages(node: Any) -> Iterator[Any]:
 
 
 def values_in(function: Definition) -> dict[str, list[Any]]:
-    """Return the expressions that a function gives to its variables, but to those that may change otherwise."""
+    """Return the expressions that a function assigns to each of its variables.
+
+    Variables that may change otherwise are left out.
+    """
     values = dict[str, list[Any]]()
     for node in nodes(function.body, "declaration"):
         for declarator in node.children_by_field_name("declarator"):
-            given = values.setdefault(base_name(declarator), [])
+            assigned = values.setdefault(base_name(declarator), [])
             value = declarator.child_by_field_name("value")
             if value is not None:
-                given.append(value)
+                assigned.append(value)
     for node in nodes(function.body, "assignment_expression"):
         name = base_name(node.child_by_field_name("left"))
         if name in values:
             values[name].append(node.child_by_field_name("right"))
-    for taken in _addresses(function):
-        for name in taken:
-            values.pop(name, None)
+    for name in _referenced(function):
+        values.pop(name, None)
     return values
 
 
@@ -153,14 +167,16 @@ def plain_functions(unit: Unit) -> set[str]:
     return {last_name(function.name) for function in unit.functions if _is_plain(function)}
 
 
-def _addresses(function: Definition) -> Iterator[set[str]]:
-    """Yield the variables whose address, or whose reference, a function takes."""
+def _referenced(function: Definition) -> set[str]:
+    """Return the variables in a function that a pointer or a reference may mean."""
+    names = set[str]()
     for node in nodes(function.body, "pointer_expression"):
         if text_of(node).startswith("&"):
-            yield {base_name(node)}
+            names.add(base_name(node))
     for node in nodes(function.body, "init_declarator"):
         if node.child_by_field_name("declarator").type == "reference_declarator":
-            yield {text_of(name) for name in nodes(node, "identifier")}
+            names |= {text_of(name) for name in nodes(node, "identifier")}
+    return names
 
 
 def _is_plain(function: Definition) -> bool:
@@ -172,6 +188,6 @@ def _is_plain(function: Definition) -> bool:
 
 
 def called_name(call: Any) -> str:
-    """Return the name of what is called."""
-    called = call.child_by_field_name("function")
-    return last_name(text_of(called).partition("<")[0]) if called is not None else ""
+    """Return the name of the function that a call calls; "" for none."""
+    callee = call.child_by_field_name("function")
+    return last_name(text_of(callee).partition("<")[0]) if callee is not None else ""

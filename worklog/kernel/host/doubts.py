@@ -1,7 +1,7 @@
-"""Changes that the slice of a launch can't follow: a launch that may depend on one isn't read.
+"""Changes that the slice of a launch misses: a launch that may depend on them isn't read.
 
-A slice finds the statements that change what a launch depends on by the names in them. It misses a change under
-another name, and one in a function that isn't on the way to the launch.
+A slice finds the statements that change a variable by the variable's name. It misses a change by
+another name, and a change in a function outside of the chain of calls to the launch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host_calls import Call, base_name, calls_of, last_name
+from worklog.kernel.host.calls import Call, base_name, calls_of, last_name
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -20,31 +20,30 @@ _CHANGES = ("assignment_expression", "update_expression")
 
 
 def doubt(unit: Unit, call: Call, needed: Set[str], used_at: Mapping[str, int]) -> str:
-    """Return why the slice of a call's function may miss a change, or "".
+    """Describe a change that the slice of a call's function may miss; "" for none.
 
     needed: names that the call depends on
     used_at: of each input, the place of its first use in the slice
     """
-    for about in (
+    names = {*needed, *used_at}
+    reasons = [
         _code_for_the_device(unit, call.function),
         _changed_input(call, used_at),
-        _changed_by_another_name(call, {*needed, *used_at}, needed),
+        _changed_by_another_name(call, names, needed),
         _changed_elsewhere(unit, call.function, needed),
         _changed_after(call, needed),
-        _shadowed(call, {*needed, *used_at}),
-    ):
-        if about:
-            return about
-    return ""
+        _shadowed(call, names),
+    ]
+    return next(filter(None, reasons), "")
 
 
 def is_passed(unit: Unit, function: Definition, place: int) -> bool:
-    """Return whether a call gives a function's parameter a value."""
+    """Return whether any call passes a value for a function's parameter."""
     return any(len(call.arguments) > place for call in calls_of(unit, function))
 
 
 def is_instantiated(unit: Unit, function: Definition) -> bool:
-    """Return whether a call gives arguments to a function's template."""
+    """Return whether any call states arguments of a function's template."""
     name = last_name(function.name)
     for other in unit.functions:
         for node in nodes(other.body, "template_function"):
@@ -54,7 +53,7 @@ def is_instantiated(unit: Unit, function: Definition) -> bool:
 
 
 def changes(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the target of each assignment, increment and decrement in a node, and where it is."""
+    """Yield target and node of each assignment, increment and decrement in a node."""
     for change in nodes(node, *_CHANGES):
         target = change.child_by_field_name("left") or change.child_by_field_name("argument")
         yield text_of(target), change
@@ -71,8 +70,11 @@ def declared_in(function: Definition) -> set[str]:
 
 
 def _code_for_the_device(unit: Unit, function: Definition) -> str:
-    """Describe a condition on __CUDA_ARCH__, which a unit is read with, and host code is compiled without."""
-    source, _, _ = unit.given
+    """Describe a condition on __CUDA_ARCH__; "" for none.
+
+    A unit is read with this macro, and host code is compiled without it.
+    """
+    source, _, _ = unit.arguments
     first = function.line(function.body.start_byte)
     last = function.line(function.body.end_byte - 1)
     if first and ARCH in "".join(source.splitlines()[first - 1 : last]):
@@ -81,7 +83,7 @@ def _code_for_the_device(unit: Unit, function: Definition) -> str:
 
 
 def _changed_input(call: Call, used_at: Mapping[str, int]) -> str:
-    """Describe an input that changes behind its first use: it stands for one value."""
+    """Describe an input that changes behind its first use: an input stands for one value."""
     for target, change in changes(call.function.body):
         is_before = change.start_byte < call.node.start_byte
         if is_before and used_at.get(target, change.start_byte) < change.start_byte:
@@ -97,80 +99,82 @@ def _changed_by_another_name(call: Call, names: Set[str], needed: Set[str]) -> s
     for node in nodes(body, "argument_list"):
         if node.start_byte < end:
             touched |= {base_name(argument) for argument in node.named_children}
-    for other, node, meant in _other_names(body):
+    for alias, node, variables in _aliases(body):
         is_before = node.start_byte < end
-        if is_before and other in touched - needed and not meant.isdisjoint(names):
-            return f"{other} is another name of {min(meant & names)}{_line(call, node)}"
+        if is_before and alias in touched - needed and not variables.isdisjoint(names):
+            return f"{alias} is another name of {min(variables & names)}{_line(call, node)}"
     return ""
 
 
-def _other_names(body: Any) -> Iterator[tuple[str, Any, set[str]]]:
-    """Yield references and pointers that are declared, each with the variables that it may mean."""
+def _aliases(body: Any) -> Iterator[tuple[str, Any, set[str]]]:
+    """Yield each reference and pointer, its declaration, and the variables that it may mean."""
     for node in nodes(body, "declaration", "for_range_loop"):
         if any(text_of(child) == "const" for child in node.children):
             continue
-        if node.type == "for_range_loop":
-            declarators = [
-                (node.child_by_field_name("declarator"), node.child_by_field_name("right"))
-            ]
-        else:
-            declarators = [
-                (part.child_by_field_name("declarator"), part.child_by_field_name("value"))
-                for part in node.children_by_field_name("declarator")
-                if part.type == "init_declarator"
-            ]
-        for declarator, value in declarators:
-            if declarator is None or value is None:
-                continue
-            if declarator.type == "reference_declarator":
-                meant = {text_of(name) for name in nodes(value, "identifier")}
-            else:
-                addresses = [
-                    inner
-                    for inner in nodes(value, "pointer_expression")
-                    if text_of(inner).startswith("&")
-                ]
-                meant = {base_name(address) for address in addresses}
-            yield base_name(declarator), node, meant
+        for declarator, value in _initialised(node):
+            if declarator is not None and value is not None:
+                yield base_name(declarator), node, _aliased(declarator, value)
+
+
+def _initialised(declaration: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each declarator of a declaration, or of a loop over a range, with its value."""
+    if declaration.type == "for_range_loop":
+        declarator = declaration.child_by_field_name("declarator")
+        yield declarator, declaration.child_by_field_name("right")
+        return
+    for part in declaration.children_by_field_name("declarator"):
+        if part.type == "init_declarator":
+            yield part.child_by_field_name("declarator"), part.child_by_field_name("value")
+
+
+def _aliased(declarator: Any, value: Any) -> set[str]:
+    """Return the variables that a reference or a pointer with this value may mean."""
+    if declarator.type == "reference_declarator":
+        return {text_of(name) for name in nodes(value, "identifier")}
+    variables = set[str]()
+    for address in nodes(value, "pointer_expression"):
+        if text_of(address).startswith("&"):
+            variables.add(base_name(address))
+    return variables
 
 
 def _changed_elsewhere(unit: Unit, function: Definition, needed: Set[str]) -> str:
     """Describe a variable outside of functions that another function changes."""
-    own = declared_in(function)
-    for name in sorted(needed - own):
-        changing = _changed_outside(unit).get(name, set()) - {function.name}
-        if changing:
-            return f"{min(changing)} changes {name}"
+    for name in sorted(needed - declared_in(function)):
+        functions = _functions_by_global(unit).get(name, set()) - {function.name}
+        if functions:
+            return f"{min(functions)} changes {name}"
     return ""
 
 
 @lru_cache(maxsize=64)
-def _changed_outside(unit: Unit) -> Mapping[str, Set[str]]:
-    """Return the names of the functions that change a variable which isn't theirs, by the variable."""
-    found = dict[str, set[str]]()
+def _functions_by_global(unit: Unit) -> Mapping[str, Set[str]]:
+    """Return the names of the host functions that change each variable outside of functions."""
+    functions_by_global = dict[str, set[str]]()
     for function in unit.functions:
         if function.is_kernel:
             continue
-        own = declared_in(function)
+        local = declared_in(function)
         for target, _ in changes(function.body):
             name = _base_of(target)
-            if name not in own:
-                found.setdefault(name, set()).add(function.name)
-    return found
+            if name not in local:
+                functions_by_global.setdefault(name, set()).add(function.name)
+    return functions_by_global
 
 
 def _changed_after(call: Call, needed: Set[str]) -> str:
-    """Describe a change behind the launch that the next turn of a loop, or of a lambda, sees."""
+    """Describe a change behind the launch that the next turn of a loop or a lambda sees."""
     outer = call.node.parent
     while outer is not None and outer != call.function.body:
-        changed = call.function.body if outer.type == "lambda_expression" else outer
-        if outer.type in (*LOOPS, "lambda_expression"):
-            for target, change in changes(changed):
+        is_lambda = outer.type == "lambda_expression"
+        if is_lambda or outer.type in LOOPS:
+            scope = call.function.body if is_lambda else outer
+            for target, change in changes(scope):
                 is_after = change.start_byte > call.node.end_byte
                 is_update = outer.type == "for_statement" and change.parent == outer
                 if is_after and not is_update and _base_of(target) in needed:
-                    where = "lambda" if outer.type == "lambda_expression" else "loop"
-                    return f"{target} changes after a launch in a {where}{_line(call, change)}"
+                    kind = "lambda" if is_lambda else "loop"
+                    return f"{target} changes after a launch in a {kind}{_line(call, change)}"
         outer = outer.parent
     return ""
 
@@ -190,10 +194,10 @@ def _shadowed(call: Call, names: Set[str]) -> str:
 
 def _base_of(target: str) -> str:
     """Return the variable that the text of an assignment's target begins with."""
-    word = target.lstrip("*(& ")
+    name = target.lstrip("*(& ")
     for mark in (".", "-", "[", ")", " "):
-        word = word.partition(mark)[0]
-    return word
+        name = name.partition(mark)[0]
+    return name
 
 
 def _line(call: Call, node: Any) -> str:

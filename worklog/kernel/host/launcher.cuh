@@ -133,7 +133,7 @@ __device__ unsigned long long word(const T& value) {
   return bits;
 }
 
-// The numbers of types, as in host_launches.py.
+// The numbers of types, as in launches.py.
 template <typename T> struct Kind { static constexpr int number = 0; };
 template <> struct Kind<float> { static constexpr int number = 1; };
 template <> struct Kind<double> { static constexpr int number = 2; };

@@ -1,0 +1,101 @@
+"""The launches that a host program records on the emulator, at each row of sizes."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import LaunchFailed, WorklogError
+from worklog.kernel.device import Program
+from worklog.kernel.host.fit import Integers
+from worklog.kernel.host.program import ENTRY, HostProgram
+from worklog.kernel.host.text import LINES
+from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
+from worklog.kernel.unit import Unit
+
+HEADER = Path(__file__).with_name("launcher.cuh")
+MAX_LAUNCHES = 16  # of a run at one row of sizes
+# As in HEADER.
+MAX_TEMPLATE = 16
+MAX_ARGUMENTS = 32
+RECORD = np.dtype(
+    [
+        ("kernel", "u8"),
+        ("shared", "u8"),
+        ("grid", "3u8"),
+        ("block", "3u8"),
+        ("values", f"{MAX_TEMPLATE}u8"),
+        ("arguments", f"{MAX_ARGUMENTS}u8"),
+    ]
+)
+Records = NDArray[Any]  # of RECORD
+
+
+@lru_cache(maxsize=64)
+def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """Return a loaded program, or None with the compiler's error."""
+    from worklog.emulator import load  # here: most commands need none of it
+
+    # HOST_AS_DEVICE accepts names of fields in lists, as compilers of host code do.
+    options = ("-std=c++20", HOST_AS_DEVICE)
+    try:
+        built = compile_cuda(Program("host code", source, ENTRY, options, headers=headers))
+        return load(built.ptx, built.symbol), ""
+    except WorklogError as error:
+        return None, str(error)
+
+
+def run(
+    host: HostProgram, unit: Unit, inputs: Integers, limit: int = MAX_LAUNCHES
+) -> list[Records]:
+    """Return the records of the launches of each run.
+
+    inputs: rows by inputs
+    limit: the largest number of launches of a run
+    Raises WorklogError for a program that can't be compiled, and LaunchFailed for a run that fails.
+    """
+    from worklog.emulator import launch  # here: most commands need none of it
+    from worklog.emulator.program import load_variables
+
+    headers = {HEADER.name: HEADER.read_text(encoding="utf-8")}
+    headers[HOST.name] = host_header(host.text, unit)
+    text = "".join(f'#include "{name}"\n' for name in headers) + host.text
+    kernel, compile_error = _compiled(text, tuple(headers.items()))
+    if compile_error:
+        raise WorklogError(compile_error)
+    rows = len(inputs)
+    records = np.zeros(rows * limit, RECORD)
+    counts = np.zeros(rows, np.uint32)
+    # A function without inputs gets an unused input: memory isn't empty.
+    flat = np.append(inputs.reshape(-1), 0)
+    width = np.int32(inputs.shape[1])
+    result = launch(
+        kernel,
+        (rows,),
+        1,
+        [flat, width, records.view(np.uint8), counts, np.int32(limit)],
+        variables=load_variables(kernel),
+        races=False,
+        count=False,
+    )
+    for finding in result.findings:
+        if finding.is_error:
+            raise LaunchFailed(f"the host code fails: {finding.message}")
+    if counts.max() > limit:
+        raise LaunchFailed(f"the host code launches more than {limit} kernels")
+    by_row = records.reshape(rows, limit)
+    return [by_row[row, :count] for row, count in enumerate(counts.tolist())]
+
+
+def first_error(text: str) -> str:
+    """Return the first line of an error, with the line of the source if it is known.
+
+    It is "12: " and the error for line 12.
+    """
+    line = next((line for line in text.splitlines() if line.strip()), text)
+    return re.sub(rf"^host code:\d+: |^{LINES}:", "", line)
