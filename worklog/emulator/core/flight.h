@@ -1,18 +1,21 @@
-/* Asynchronous accesses to shared memory: what orders the others with them. Included by core.c alone.
+/* Asynchronous accesses to shared memory: what orders the others with them. Included by core.c
+ * alone.
  *
- * A copy that completes on an mbarrier writes on behalf of that: what a phase brought is known to those that saw it
- * complete. So its stamp has the mbarrier as its thread, behind those of the block, and the phase as its time.
+ * A copy that completes on an mbarrier writes on behalf of that: what a phase brought is known to
+ * those that saw it complete. So its stamp has the mbarrier as its thread, behind those of the
+ * block, and the phase as its time.
  *
- * wgmma and bulk copies to global memory read after their instruction. PTX ISA, "Async proxy": what threads write is
- * visible to them after fence.proxy.async. */
+ * wgmma and bulk copies to global memory read after their instruction. PTX ISA, "Async proxy": what
+ * threads write is visible to them after fence.proxy.async. */
 #ifndef WORKLOG_FLIGHT_H
 #define WORKLOG_FLIGHT_H
 
 #include "knowledge.h"
 
-typedef struct { /* of a cell of shared memory */
-  int32_t flying;         /* the pc, plus 1, of a cp.async that has yet to write it */
-  int32_t waiter;         /* who also waited for the cp.async that an mbarrier brought: that thread plus 1, and when */
+typedef struct {  /* of a cell of shared memory */
+  int32_t flying; /* the pc, plus 1, of a cp.async that has yet to write it */
+  /* who also waited for the cp.async that an mbarrier brought: that thread plus 1, and when */
+  int32_t waiter;
   uint32_t landed;
   int32_t readers, reader; /* asynchronous reads that may go on, and the instruction of one */
   int32_t initialised;     /* the pc, plus 1, of the mbarrier.init of which it holds the mbarrier */
@@ -33,9 +36,9 @@ typedef struct { /* arrivals of lanes of a warp once their cp.async before `upto
   int64_t upto;
 } Tracked;
 
-/* phase: that of complete phases. waited: phases that some thread saw complete; refused: some thread waits for this
- * one. fenced: its initialisation is visible to copies. expected: the last expect_tx. gathered, done: what those
- * that arrive know, and what those that wait learn. */
+/* phase: that of complete phases. waited: phases that some thread saw complete; refused: some
+ * thread waits for this one. fenced: its initialisation is visible to copies. expected: the last
+ * expect_tx. gathered, done: what those that arrive know, and what those that wait learn. */
 typedef struct {
   int64_t start, count, pending, bytes, phase, waited;
   int32_t owner, pc, alive, fenced, refused, expected_pc, expected_thread;
@@ -77,15 +80,18 @@ struct Async {
 
 /* Of a block, made at its first use; NULL if there is no memory. */
 static Async *async_of(Launch *l, Block *b) {
-  if (b->async) return b->async;
+  if (b->async)
+    return b->async;
   size_t threads = (size_t)threads_of(b), cells = (size_t)l->shared_size / (size_t)l->grain + 1;
   Async *new = room(l, &b->chunks, sizeof *new);
-  if (!new) return NULL;
-  new->busy = room(l, &b->chunks, sizeof *new->busy * cells);
-  new->group = room(l, &b->chunks, sizeof *new->group * threads);
-  new->bulk_group = room(l, &b->chunks, sizeof *new->bulk_group * threads);
-  new->proxied = room(l, &b->chunks, sizeof *new->proxied * threads);
-  if (!l->status) b->async = new;
+  if (!new)
+    return NULL;
+  new->busy = room(l, &b->chunks, sizeof *new->busy *cells);
+  new->group = room(l, &b->chunks, sizeof *new->group *threads);
+  new->bulk_group = room(l, &b->chunks, sizeof *new->bulk_group *threads);
+  new->proxied = room(l, &b->chunks, sizeof *new->proxied *threads);
+  if (!l->status)
+    b->async = new;
   return b->async;
 }
 
@@ -101,17 +107,21 @@ static void check_flight(Launch *l, Block *b, int32_t pc, int thread, uint64_t p
   const Stamp *last = &b->shared.cells[place].write;
   int agent = bringer(b, place);
   uint64_t byte = place * (uint64_t)l->grain;
-  if (busy->flying) TELL(IN_FLIGHT, pc, busy->flying - 1, thread, byte, 0);
+  if (busy->flying)
+    TELL(IN_FLIGHT, pc, busy->flying - 1, thread, byte, 0);
   int waited = busy->waiter && knows(b, thread, busy->waiter - 1, busy->landed);
   if (agent && !waited && !knows(b, thread, agent, last->time))
     TELL(writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, byte, 0);
-  if (writes && busy->initialised) TELL(MBARRIER_OVERWRITTEN, pc, busy->initialised - 1, thread, byte, 0);
-  if (writes && busy->readers) TELL(STILL_READ, pc, busy->reader, thread, byte, 0);
+  if (writes && busy->initialised)
+    TELL(MBARRIER_OVERWRITTEN, pc, busy->initialised - 1, thread, byte, 0);
+  if (writes && busy->readers)
+    TELL(STILL_READ, pc, busy->reader, thread, byte, 0);
 }
 
 /* Whether nothing has written a cell, and no copy has been issued that will. */
 static inline int is_empty(const Block *b, uint64_t place) {
-  return !b->shared.written[place] && !(b->async && (b->async->busy[place].flying || bringer(b, place)));
+  return !b->shared.written[place] &&
+         !(b->async && (b->async->busy[place].flying || bringer(b, place)));
 }
 
 /* A cell has been brought by a phase of an mbarrier. */
