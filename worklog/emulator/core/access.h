@@ -36,8 +36,10 @@ static uint64_t located(const Launch *l, int rank, uint64_t x, uint64_t width) {
   int64_t offset = (int64_t)x;
   if (x >> 32 && x >> 32 != FULL)
     far = 0;
-  if (far)
-    rank = (int32_t)(number - FIRST_WINDOW), offset = (int32_t)((uint32_t)x - (number << WINDOW));
+  if (far) {
+    rank = (int32_t)(number - FIRST_WINDOW);
+    offset = (int32_t)((uint32_t)x - (number << WINDOW));
+  }
   if (l->blocks == 1 && !far)
     return x;
   int fits = rank < l->blocks && offset >= 0 && (uint64_t)offset + width <= (uint64_t)l->own_size;
@@ -285,8 +287,10 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
     return;
   FOR_LANES(lane, mask)
     FOR_LANES(other, missing)
-      if (address[lane] == address[other])
-        missing |= 1u << lane, elements[lane] |= elements[other];
+      if (address[lane] == address[other]) {
+        missing |= 1u << lane;
+        elements[lane] |= elements[other];
+      }
   /* Only a copy may read what nobody has written, and of a wide load each element is one. */
   for (int k = 0; k < s->count; k++) {
     uint32_t bad = 0;
@@ -338,9 +342,10 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
     int first = __builtin_ctz(rest);
     Buffer *m = memory_of(l, b, s, address[first]), own;
     lanes = 1u << first;
-    if (s->space == LOCAL)
-      own = local_of(l, b, first_of(b, w) + first), m = &own;
-    else
+    if (s->space == LOCAL) {
+      own = local_of(l, b, first_of(b, w) + first);
+      m = &own;
+    } else
       FOR_LANES(k, rest)
         lanes |= (uint32_t)(address[k] - m->base < m->size) << k;
     access_memory(l, b, w, s, pc, m, NULL, address, lanes);

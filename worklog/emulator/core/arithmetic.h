@@ -170,13 +170,16 @@ static inline double odd_integer(uint64_t x, int is_signed) {
 
 /* For .ftz, only a result next to the least normal number needs more than a comparison. */
 static inline float flushed_product(float a, float b) {
-  a = flush_f32(a), b = flush_f32(b);
+  a = flush_f32(a);
+  b = flush_f32(b);
   float out = a * b;
   return fabsf(out) <= FLT_MIN ? (float)fit((double)a * b, 23, -126, FLT_MAX, NEAREST, 1) : out;
 }
 
 static inline float flushed_fma(float a, float b, float c) {
-  a = flush_f32(a), b = flush_f32(b), c = flush_f32(c);
+  a = flush_f32(a);
+  b = flush_f32(b);
+  c = flush_f32(c);
   float out = fmaf(a, b, c);
   if (!(fabsf(out) <= FLT_MIN))
     return out;

@@ -114,7 +114,8 @@ static int read_map(Launch *l, uint64_t address, int dimensions, Box *out) {
   memcpy(words, holder->data + (address - holder->base), sizeof words);
   if (memcmp(words, "worklog ", 8) || words[2] >= (uint64_t)l->layouts_count)
     return 0;
-  out->address = words[1], out->layout = l->layouts[words[2]];
+  out->address = words[1];
+  out->layout = l->layouts[words[2]];
   return out->layout.dimensions == dimensions;
 }
 
@@ -171,7 +172,9 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   for (int d = 0; d < tensor; d++)
     x->corner[d] = AT(int32_t, given->coordinates[d])[lane];
   x->size = x->layout.counts[0] * strips_of(&x->layout) * x->layout.item;
-  x->pc = pc, x->thread = thread, x->start = (int64_t)near_of(l, b, w, given->near, lane, 1);
+  x->pc = pc;
+  x->thread = thread;
+  x->start = (int64_t)near_of(l, b, w, given->near, lane, 1);
   x->group = b->async->bulk_group[thread];
   if (!check_box(l, b, x, tensor, tensor ? x->corner[0] * x->layout.item : along,
                  i->op == BULK_STORE))
@@ -211,7 +214,8 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
     if (!m->fenced)
       TELL(UNFENCED_INIT, x.pc, m->pc, x.thread, 0, m->start);
     m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
-    x.barrier = (int32_t)(m - b->async->mbarriers), x.phase = m->phase,
+    x.barrier = (int32_t)(m - b->async->mbarriers);
+    x.phase = m->phase;
     x.data = zeros(l, (size_t)x.size + 1);
     if (!x.data)
       return;

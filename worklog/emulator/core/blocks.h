@@ -60,10 +60,13 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
     if (a->number != number || a->op == ARRIVE || !released[a->warp])
       continue;
     split |= a->warp == last_warp && a->pc != last_pc;
-    last_warp = a->warp, last_pc = a->pc;
-    if (a->pc < first)
-      other = first, first = a->pc, thread = a->warp * LANES + __builtin_ctz(a->mask);
-    else if (a->pc > first && a->pc < other)
+    last_warp = a->warp;
+    last_pc = a->pc;
+    if (a->pc < first) {
+      other = first;
+      first = a->pc;
+      thread = a->warp * LANES + __builtin_ctz(a->mask);
+    } else if (a->pc > first && a->pc < other)
       other = a->pc;
   }
   for (int n = 0; n < b->arrivals_count; n++)
@@ -149,9 +152,10 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
     reduces |= a->op >= POPULATION;
     if (a->pc < place)
       place = a->pc;
-    if (a->count)
-      counted = 1, with_count[a->warp] |= a->mask;
-    else
+    if (a->count) {
+      counted = 1;
+      with_count[a->warp] |= a->mask;
+    } else
       uncounted = 1;
   }
   if (!concerned)
@@ -162,7 +166,8 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
       again[k] = passing[k];
     if (passing[k])
       released[k] = 0; /* the rest of the warp waits for these lanes */
-    pass |= passing[k], any |= released[k];
+    pass |= passing[k];
+    any |= released[k];
     total += *arrived + (released[k] != 0);
     everyone += b->warps[k].live || *arrived;
   }
@@ -222,7 +227,8 @@ static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instr
   if (wrong)
     tell_lanes(l, b, w, waits ? CLUSTER_UNARRIVED : CLUSTER_AGAIN, pc, wrong, 0);
   if (!waits) {
-    w->come |= mask, w->owing |= mask;
+    w->come |= mask;
+    w->owing |= mask;
     FOR_LANES(k, l->checking && i->op == CLUSTER_ARRIVE ? mask : 0) {
       Knowledge *own = &b->knowledge[first + k];
       know(l, &b->chunks, &all->known.own, first + k, b->clock);
@@ -241,7 +247,8 @@ static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instr
       b->warps[k].come = 0;
     join(l, &b->chunks, &b->common.known, &all->known, 0);
     join(l, &b->chunks, &b->common.shown, &all->shown, 0);
-    clear(&all->known), clear(&all->shown);
+    clear(&all->known);
+    clear(&all->shown);
     b->learned = b->met = 1;
     tick(b);
   }
@@ -320,8 +327,10 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
     if (i->op == ARRIVE && w->arrived[a.number % BARRIERS])
       release_barrier(l, b, a.number, 1);
     APPEND(&b->chunks, b->arrivals, b->arrivals_count, a);
-    for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--)
-      b->arrivals[n] = b->arrivals[n - 1], b->arrivals[n - 1] = a;
+    for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--) {
+      b->arrivals[n] = b->arrivals[n - 1];
+      b->arrivals[n - 1] = a;
+    }
     if (i->op == ARRIVE)
       release_barrier(l, b, a.number, 0);
   }
@@ -340,8 +349,10 @@ static void check_registers(Launch *l, Block *b) {
   for (int k = 0; k < b->warps_count; k++) {
     const Warp *w = &b->warps[k];
     wanted += (int64_t)(w->registers ? w->registers : own) * __builtin_popcount(w->started);
-    if (w->registers > most)
-      most = w->registers, pc = w->registers_pc;
+    if (w->registers > most) {
+      most = w->registers;
+      pc = w->registers_pc;
+    }
   }
   if (pc == NONE || wanted <= (int64_t)own * threads * l->blocks)
     return;

@@ -34,7 +34,7 @@ static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
     memcpy(&old, data + size, sizeof old);
     if (back)
       *poison = (Poison){(poison->lanes & ~back) | (old.lanes & back),
-                         old.lanes & back ? old.pc : poison->pc, 1};
+                         old.lanes & back ? old.pc : poison->pc};
     data += size + sizeof *poison;
   }
 }
@@ -82,7 +82,8 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
     return STOP;
   }
   memcpy(f->callers, w->frame, sizeof f->callers);
-  f->pc = pc, f->lanes = mask;
+  f->pc = pc;
+  f->lanes = mask;
   keep(l, w, f, 0);
   f->state = hash(hash_frames((uint64_t)pc << 32 | mask, f->callers), f->data, (size_t)needed);
   FOR_LANES(k, mask) {
@@ -120,8 +121,10 @@ static int give_back(Launch *l, Warp *w, uint32_t mask) {
       w->frame[k] = f->callers[k];
     push(w, f->pc + 1, lanes);
     f->lanes &= ~lanes;
-    if (!f->lanes)
-      f->next = w->spare, w->spare = f;
+    if (!f->lanes) {
+      f->next = w->spare;
+      w->spare = f;
+    }
   }
   return PARKED;
 }

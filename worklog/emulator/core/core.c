@@ -105,7 +105,7 @@ static uint8_t chosen(const Warp *w, const Instruction *i, uint32_t mask) {
   int limit = i->copies <= LONG_LIMIT, wide = i->copies == LONG_LIMIT || i->copies == LONG_SHIFT;
   uint32_t first = 0, other;
   if (i->copies <= DISJUNCTION) {
-    first = *AT(uint32_t, i->a) & ~*AT(uint32_t, i->b),
+    first = *AT(uint32_t, i->a) & ~*AT(uint32_t, i->b);
     other = *AT(uint32_t, i->b) & ~*AT(uint32_t, i->a);
   } else {
     if (i->copies == SELECTION)
@@ -236,7 +236,8 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         push(w, pc + 1, lanes);
         return left;
       case SET_REGISTERS:
-        w->registers = (int32_t)AT(uint32_t, i->a)[__builtin_ctz(mask)], w->registers_pc = pc;
+        w->registers = (int32_t)AT(uint32_t, i->a)[__builtin_ctz(mask)];
+        w->registers_pc = pc;
         break;
       case ASYNC:
         then = asynchronous(l, b, w, pc, i, mask);

@@ -29,8 +29,10 @@ static int distinct(uint64_t *x, int n) {
 static void count_global(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
   uint64_t sector[LANES], line[LANES];
   int n = 0;
-  FOR_LANES(k, mask)
-    sector[n] = address[k] / 32, line[n++] = address[k] / 128;
+  FOR_LANES(k, mask) {
+    sector[n] = address[k] / 32;
+    line[n++] = address[k] / 128;
+  }
   costs[REQUESTS] = 1;
   costs[SECTORS] = distinct(sector, n);
   costs[BYTES] = (int64_t)n * width;
@@ -79,11 +81,13 @@ static Pattern *pattern_of(Site *s, const uint64_t *address, uint32_t mask) {
   *p = (Pattern){.mask = mask};
   for (int k = 0; k < LANES; k++) {
     int64_t x = (int64_t)(p->relative[k] = address[k] - first);
-    low = x < low ? x : low, high = x > high ? x : high;
+    low = x < low ? x : low;
+    high = x > high ? x : high;
     p->bits |= p->relative[k];
     row &= p->relative[k] == (uint64_t)(k * s->size);
   }
-  p->low = (uint64_t)low, p->span = (uint64_t)high - (uint64_t)low;
+  p->low = (uint64_t)low;
+  p->span = (uint64_t)high - (uint64_t)low;
   if (mask == FULL && s->size == s->width && s->size >= 4)
     p->form = !p->bits ? SAME : row && s->count == 1 ? ROW : APART;
   for (int j = 0; j < LANES; j++) { /* two of each address */
@@ -123,7 +127,8 @@ static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
   if (s->space != SHARED && !(p->bits & 31))
     start &= p->bits & 127 ? 96 : 0;
   if (!p->counted || p->start != start) {
-    p->counted = 1, p->start = start;
+    p->counted = 1;
+    p->start = start;
     memset(p->costs, 0, sizeof p->costs);
     if (s->space == SHARED)
       count_joined(s, address, mask, p->costs);

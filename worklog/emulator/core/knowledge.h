@@ -33,7 +33,9 @@ static int widen(Launch *l, Chunk **chunks, Times *t, int agents) {
       return 0;
     if (t->size)
       memcpy(time, t->time, sizeof *time * (size_t)t->size);
-    t->time = time, t->room = wider, l->times += wider;
+    t->time = time;
+    t->room = wider;
+    l->times += wider;
   }
   for (; t->size < agents; t->size++)
     t->time[t->size] = 0;
@@ -86,8 +88,10 @@ static void gather_view(Launch *l, Block *b, View *v, int warp, uint32_t lanes, 
 
 static void publish(Block *b, int first, int count, uint32_t time) {
   for (int k = first; k < first + count; k++)
-    if (time > b->published[k])
-      b->published[k] = time, b->news = 1;
+    if (time > b->published[k]) {
+      b->published[k] = time;
+      b->news = 1;
+    }
 }
 
 /* Those who meet know what lanes of a warp know and did. */
@@ -238,8 +242,10 @@ static Flag *flag_at(Launch *l, Chunk **chunks, Flags *flags, uint64_t place, in
       continue;
     if (!flag->used && !make)
       return NULL;
-    if (!flag->used)
-      flags->count++, *flag = (Flag){.place = place, .used = 1};
+    if (!flag->used) {
+      flags->count++;
+      *flag = (Flag){.place = place, .used = 1};
+    }
     return flag;
   }
 }
@@ -271,7 +277,9 @@ static uint32_t published(Launch *l, Block *b, int thread) {
 static void forget(Launch *l) {
   Between *all = l->between;
   free_chunks(all->chunks);
-  all->chunks = NULL, all->flags = (Flags){0}, all->first = (int32_t)l->next;
+  all->chunks = NULL;
+  all->flags = (Flags){0};
+  all->first = (int32_t)l->next;
   for (int64_t n = 0; n < l->next; n++)
     all->blocks[n] = (Published){.until = UINT32_MAX};
   for (int n = 0; n < l->resident_count; n++) {
@@ -281,7 +289,8 @@ static void forget(Launch *l) {
       all->first = b->order;
     tick(b);
   }
-  l->times = 0, l->forgotten++;
+  l->times = 0;
+  l->forgotten++;
 }
 
 /* A strong access of a lane: it sees what others released at a place of shared or global memory,

@@ -80,8 +80,11 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
       int lane = lanes >> k & 1 ? k : __builtin_ctz(lanes);
       address[k] = address_of(w, given->far, lane) + (uint64_t)(j ? 4 * (j - 1) : 0);
     }
-    if (j)
-      word.count = 1, word.values[0] = source->values[j - 1], word.last.mask = 0;
+    if (j) {
+      word.count = 1;
+      word.values[0] = source->values[j - 1];
+      word.last.mask = 0;
+    }
     resolved(l, b, w, j ? &word : source, pc, address, lanes);
     if (j)
       memcpy(source->costs, word.costs, sizeof word.costs);
@@ -156,8 +159,10 @@ static void drop_landed(Async *own, int warp) {
 static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t arrivals,
                        int64_t bytes, int how) {
   m->bytes += bytes;
-  if (bytes > 0)
-    m->expected_pc = pc, m->expected_thread = thread;
+  if (bytes > 0) {
+    m->expected_pc = pc;
+    m->expected_thread = thread;
+  }
   if (arrivals > m->pending) {
     int32_t kind = m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND;
     TELL(kind, pc, m->pc, thread, 0, m->start, m->count, m->phase, m->bytes);
@@ -173,7 +178,8 @@ static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread,
   if (m->waited < m->phase)
     TELL(NOT_WAITED, pc, NONE, thread, 0, m->start, m->phase, m->phase - 1);
   m->waited = m->phase++;
-  m->pending = m->count, m->refused = 0;
+  m->pending = m->count;
+  m->refused = 0;
   if (!l->checking)
     return;
   int agent = threads_of(b) + (int)(m - b->async->mbarriers);
@@ -219,7 +225,8 @@ static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t wa
           bring(b, f->pc, place, t.barrier, to->phase + 1);
           if (!(waiting >> k & 1) || f->group[k] >= newest[k])
             continue;
-          own->busy[place].waiter = t.warp * LANES + k + 1, own->busy[place].landed = b->clock;
+          own->busy[place].waiter = t.warp * LANES + k + 1;
+          own->busy[place].landed = b->clock;
         }
     }
     drop_landed(own, t.warp);
@@ -307,11 +314,16 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
   if (outside_shared(l, b, pc, thread, start))
     return;
   Mbarrier *old = known_at(b, start), new = {.start = start, .count = count, .pending = count};
-  if (old)
-    TELL(MBARRIER_AGAIN, pc, old->pc, thread, 0, start), old->alive = 0;
+  if (old) {
+    TELL(MBARRIER_AGAIN, pc, old->pc, thread, 0, start);
+    old->alive = 0;
+  }
   if (count < 1 || count > MOST_COUNT)
     TELL(MBARRIER_COUNT, pc, NONE, thread, 0, start, count);
-  new.owner = thread, new.pc = pc, new.alive = 1, new.clock = b->clock;
+  new.owner = thread;
+  new.pc = pc;
+  new.alive = 1;
+  new.clock = b->clock;
   APPEND(&b->chunks, own->mbarriers, own->mbarriers_count, new);
   FOR_CELLS(place, (uint64_t)start, l->checking ? 8u : 0u) {
     const Stamp *last = &b->shared.cells[place].write;

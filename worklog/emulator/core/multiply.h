@@ -127,7 +127,8 @@ static void unpack_both(const Form *f, Matrices *x) {
     float *significands = x->significand_a + (floats ? m * depth : 0);
     found =
         unpack(x->a[m], f->type, depth, f->negated[0], significands, x->exponent_a + m * depth, 1);
-    x->odd_a[m] = found & 1, all |= found;
+    x->odd_a[m] = found & 1;
+    all |= found;
   }
   memset(x->odd_b, 0, sizeof x->odd_b);
   for (int n = 0; n < f->columns; n++) {
@@ -135,7 +136,8 @@ static void unpack_both(const Form *f, Matrices *x) {
     float *significands = x->significand_b + (floats ? place : 0);
     found =
         unpack(x->b[n], f->other, depth, f->negated[1], significands, x->exponent_b + place, WIDE);
-    x->odd_b[n / WIDE] |= found & 1, all |= found;
+    x->odd_b[n / WIDE] |= found & 1;
+    all |= found;
   }
   x->far = all >> 1;
   if (!floats || x->far)
@@ -179,7 +181,8 @@ static inline void add_floats(const Form *f, const Matrices *x, int m, int n, in
       /* What is scaled by less than 2^-126 is below 1. */
       Ints one = (ea[k] + FRACTION + 127) + eb[k] - most,
            two = (ea[k + 1] + FRACTION + 127) + eb[k + 1] - most;
-      one = (one & (one > 0)) << 23, two = (two & (two > 0)) << 23;
+      one = (one & (one > 0)) << 23;
+      two = (two & (two > 0)) << 23;
       even += __builtin_convertvector(a[k] * b[k] * (Floats)one, Ints);
       uneven += __builtin_convertvector(a[k + 1] * b[k + 1] * (Floats)two, Ints);
     }

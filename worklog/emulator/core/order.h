@@ -64,9 +64,12 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     return;
   }
   /* The first pair, or the first of two warps. */
-  event->thread = second.thread, event->other_thread = first.thread;
-  event->block = second.block, event->other_block = first.block;
-  event->warps_differ = apart, event->value = (int64_t)address;
+  event->thread = second.thread;
+  event->other_thread = first.thread;
+  event->block = second.block;
+  event->other_block = first.block;
+  event->warps_differ = apart;
+  event->value = (int64_t)address;
 }
 
 /* Whether what orders accesses beyond barriers leaves two of different threads unordered. */
@@ -151,7 +154,8 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
     if (last->thread && writer < (uint32_t)threads_of(b))
       if (own->proxied[writer] < last->time && own->proxied[thread] < last->time)
         TELL(MISSING_PROXY_FENCE, pc, last->pc, thread, place * (uint64_t)l->grain, 0);
-    own->busy[place].readers++, own->busy[place].reader = pc;
+    own->busy[place].readers++;
+    own->busy[place].reader = pc;
   }
 }
 

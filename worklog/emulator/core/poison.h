@@ -22,8 +22,10 @@ static void set_poison(Warp *w, int32_t offset, uint32_t lanes, uint32_t bad, in
     return;
   Poison *poison = poison_of(w, offset);
   poison->lanes = (poison->lanes & ~lanes) | bad;
-  if (bad)
-    poison->pc = cause, w->poisoned = 1;
+  if (bad) {
+    poison->pc = cause;
+    w->poisoned = 1;
+  }
 }
 
 /* An instruction uses an operand. */

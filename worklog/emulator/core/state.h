@@ -295,7 +295,8 @@ static Event *tell(Launch *l, const Block *b, Event new) {
     known->count += new.count;
     return known;
   }
-  new.block = block_of(l, b, new.thread), new.space = l->space;
+  new.block = block_of(l, b, new.thread);
+  new.space = l->space;
   new.thread %= own_warps(l, b) * LANES;
   APPEND(&l->chunks, l->events, l->events_count, new);
   return l->status == NO_MEMORY ? NULL : &l->events[l->events_count - 1];

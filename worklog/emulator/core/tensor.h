@@ -184,8 +184,10 @@ static void move_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site
       words[lane] = AT(uint32_t, own[lane % 4])[8 * k + lane / 4];
       holes[lane] = w->poisoned && poisoned(w, own[lane % 4]) >> (8 * k + lane / 4) & 1 ? FULL : 0;
     }
-    if (turned)
-      turn(words), turn(holes);
+    if (turned) {
+      turn(words);
+      turn(holes);
+    }
     put(w, pc, registers[k], words, holes, mask);
   }
 }
@@ -241,15 +243,18 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
       put(w, pc, registers[p / 4], words, holes, mask);
     } else if (f->turned) {
       memcpy(words, AT(uint32_t, load ? l->scratch : registers[p]), sizeof words);
-      if (!load)
-        turn(words), memcpy(AT(uint32_t, turned), words, sizeof words);
+      if (!load) {
+        turn(words);
+        memcpy(AT(uint32_t, turned), words, sizeof words);
+      }
       access_registers(l, b, w, pc, site, address, &turned, 1, mask);
       if (!load)
         continue;
       memcpy(words, AT(uint32_t, turned), sizeof words);
       for (int k = 0; k < LANES; k++)
         holes[k] = w->poisoned && poisoned(w, turned) >> k & 1 ? FULL : 0;
-      turn(words), turn(holes);
+      turn(words);
+      turn(holes);
       put(w, pc, registers[p], words, holes, mask);
     } else {
       access_registers(l, b, w, pc, site, address, registers + f->count * p, f->count, mask);

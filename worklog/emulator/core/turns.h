@@ -72,7 +72,8 @@ static Block *new_block(Launch *l) {
   if (!b)
     return NULL;
   b->order = (int32_t)l->next++;
-  b->warps_count = warps, b->base = (uint32_t)b->order * (uint32_t)(warps * LANES);
+  b->warps_count = warps;
+  b->base = (uint32_t)b->order * (uint32_t)(warps * LANES);
   b->clock = b->time = 1;
   b->local_stride = (int64_t)stride;
   b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
@@ -104,7 +105,8 @@ static Block *new_block(Launch *l) {
   for (int k = 0; k < warps; k++) {
     Warp *w = &b->warps[k];
     int lanes = threads - k % own * LANES;
-    w->file = files + (size_t)k * file, w->poison = poison + (size_t)k * slots;
+    w->file = files + (size_t)k * file;
+    w->poison = poison + (size_t)k * slots;
     w->first = first + k * (l->sites_count + 1);
     memcpy(w->file, l->image, (size_t)l->file_size);
     w->started = w->live = lanes >= LANES ? FULL : (1u << lanes) - 1;
@@ -120,7 +122,9 @@ static Block *new_block(Launch *l) {
 
 /* Not 0. */
 static uint64_t random_of(Launch *l) {
-  l->seed ^= l->seed << 13, l->seed ^= l->seed >> 7, l->seed ^= l->seed << 17;
+  l->seed ^= l->seed << 13;
+  l->seed ^= l->seed >> 7;
+  l->seed ^= l->seed << 17;
   return l->seed;
 }
 
@@ -128,7 +132,8 @@ static int is_stuck(Launch *l, const Block *b, const Warp *w) {
   if (!w->paths_count)
     return 0;
   Path path = w->paths[w->paths_count - 1];
-  l->stuck_pc = path.pc, l->stuck_block = block_of(l, b, first_of(b, w));
+  l->stuck_pc = path.pc;
+  l->stuck_block = block_of(l, b, first_of(b, w));
   l->stuck_thread = first_of(b, w) % (own_warps(l, b) * LANES) + __builtin_ctz(path.mask);
   return 1;
 }
@@ -225,12 +230,13 @@ static int stuck(Launch *l) {
     if (!b->arrivals_count)
       continue;
     const Arrival *first = &b->arrivals[0];
-    l->stuck_thread = first->warp % own_warps(l, b) * LANES + __builtin_ctz(first->mask),
+    l->stuck_thread = first->warp % own_warps(l, b) * LANES + __builtin_ctz(first->mask);
     l->stuck_count = 0;
     for (int k = 0; k < b->arrivals_count; k++)
       if (b->arrivals[k].number == first->number)
         l->stuck_count += __builtin_popcount(b->arrivals[k].mask);
-    l->stuck_block = block_of(l, b, first->warp * LANES), l->stuck_pc = first->pc;
+    l->stuck_block = block_of(l, b, first->warp * LANES);
+    l->stuck_pc = first->pc;
     l->stuck_number = first->number % BARRIERS;
     return DEADLOCK;
   }
@@ -304,7 +310,8 @@ static int round_of(Launch *l, int64_t *left) {
       l->resident[l->turn - 1]->first = first;
       continue;
     }
-    l->resident_count--, l->turn--;
+    l->resident_count--;
+    l->turn--;
     for (int k = l->turn; k < l->resident_count; k++)
       l->resident[k] = l->resident[k + 1];
   }
@@ -345,7 +352,8 @@ int launch_run(Launch *l) {
     for (int k = 1; l->seed && k < l->resident_count; k++) {
       int other = (int)(random_of(l) % (uint64_t)(k + 1));
       Block *b = l->resident[k];
-      l->resident[k] = l->resident[other], l->resident[other] = b;
+      l->resident[k] = l->resident[other];
+      l->resident[other] = b;
     }
   }
   return DONE;
@@ -358,8 +366,10 @@ void launch_free(Launch *l) {
     free_chunks(l->spare[k]);
   free_chunks(l->chunks);
   free(l->resident);
-  if (l->between)
-    free_chunks(l->between->chunks), free(l->between->blocks);
+  if (l->between) {
+    free_chunks(l->between->chunks);
+    free(l->between->blocks);
+  }
   free(l->between);
 }
 

@@ -58,8 +58,10 @@ static uint32_t complete(const Meeting *m, const Warp *w, uint32_t here) {
  * the first place. */
 static void check_members(Launch *l, Block *b, Warp *w, const Meeting *m) {
   uint32_t outside = 0, absent = 0, live = w->live | w->lived, active = m->active;
-  FOR_LANES(k, active)
-    outside |= ~m->names[k] & 1u << k, absent |= m->names[k] & ~group(m, k);
+  FOR_LANES(k, active) {
+    outside |= ~m->names[k] & 1u << k;
+    absent |= m->names[k] & ~group(m, k);
+  }
   const uint32_t wrong[4] = {outside, absent & active, absent & live & ~active, absent & ~live};
   for (int kind = 0; kind < 4; kind++) {
     for (int n = 0; n < m->count; n++) {
@@ -146,7 +148,8 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
       out[k] = votes;
       break;
     case ELECT:
-      out[k] = (uint32_t)first, *second |= (uint32_t)(k == first) << k;
+      out[k] = (uint32_t)first;
+      *second |= (uint32_t)(k == first) << k;
       break;
     case MATCH_ANY:
     case WIDE_MATCH_ANY:
@@ -154,7 +157,8 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
       break;
     case MATCH_ALL:
     case WIDE_MATCH_ALL:
-      out[k] = same == lanes ? lanes : 0, *second |= (uint32_t)(same == lanes) << k;
+      out[k] = same == lanes ? lanes : 0;
+      *second |= (uint32_t)(same == lanes) << k;
       break;
     default:
       out[k] = (uint32_t)total;

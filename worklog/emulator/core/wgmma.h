@@ -121,7 +121,8 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
                        uint32_t mask) {
   int number = number_of_warp(b, w), first = number - in_group(l, b, number), own = own_warps(l, b);
   int good = first % own + 4 <= own;
-  w->multiplied++, w->multiplies = pc;
+  w->multiplied++;
+  w->multiplies = pc;
   for (int k = first; k < first + 4 && good; k++)
     good =
         b->warps[k].live == FULL || (!b->warps[k].live && b->warps[k].multiplied >= w->multiplied);
@@ -135,8 +136,10 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
     int differ = 0, shifted = 0;
     if (!side && i->a == NONE)
       continue;
-    for (int k = 0; k < LANES; k++)
-      differ |= values[k] != values[0], shifted |= values[k] >> 49 & 7;
+    for (int k = 0; k < LANES; k++) {
+      differ |= values[k] != values[0];
+      shifted |= values[k] >> 49 & 7;
+    }
     if (differ)
       tell_lanes(l, b, w, DESCRIPTORS, pc, 1, 0);
     if (shifted) {
