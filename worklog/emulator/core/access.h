@@ -63,23 +63,35 @@ static int contains(const Buffer *m, uint64_t address, uint64_t width) {
   return address - m->base < m->size && m->size - (address - m->base) >= width;
 }
 
-#define FAR(type, k) ((type *)(memory + address[k]) + e)
-#define MOVE(type)                                                                \
-  do {                                                                            \
-    type *d = AT(type, s->values[e]);                                             \
-    if (form == ROW) {                                                            \
-      memcpy(load ? d : FAR(type, 0), load ? FAR(type, 0) : d, sizeof *d *LANES); \
-    } else if (form && load) {                                                    \
-      type same = *FAR(type, 0);                                                  \
-      for (int k = 0; k < LANES; k++)                                             \
-        d[k] = form == SAME ? same : *FAR(type, k);                               \
-    } else {                                                                      \
-      for (uint32_t rest = mask; rest; rest &= rest - 1) {                        \
-        int k = __builtin_ctz(rest);                                              \
-        *(load ? &d[k] : FAR(type, k)) = load ? *FAR(type, k) : d[k];             \
-      }                                                                           \
-    }                                                                             \
-  } while (0)
+/* The numbers of lanes, of `size` bytes at memory + address, to a register of their width, or from
+ * it. Inline, so that the size is a constant. */
+static inline __attribute__((always_inline)) void move_numbers(uint8_t *data, uintptr_t memory,
+                                                               const uint64_t *address,
+                                                               uint32_t mask, int form, int load,
+                                                               size_t size) {
+  if (form == ROW) {
+    void *row = (void *)(memory + address[0]);
+    memcpy(load ? data : row, load ? row : data, size * LANES);
+    return;
+  }
+  if (load && form == SAME) {
+    uint64_t same;
+    memcpy(&same, (void *)(memory + address[0]), size);
+    for (int k = 0; k < LANES; k++)
+      memcpy(data + size * (size_t)k, &same, size);
+    return;
+  }
+  if (load && form == APART) {
+    for (int k = 0; k < LANES; k++)
+      memcpy(data + size * (size_t)k, (void *)(memory + address[k]), size);
+    return;
+  }
+  for (uint32_t rest = mask; rest; rest &= rest - 1) {
+    int k = __builtin_ctz(rest);
+    void *number = (void *)(memory + address[k]), *lane = data + size * (size_t)k;
+    memcpy(load ? lane : number, load ? number : lane, size);
+  }
+}
 
 /* The bytes of lanes, at memory + address, to registers, or from them; what is narrower than a
  * register is extended. */
@@ -90,9 +102,9 @@ static inline void move(const Site *s, const Warp *w, uintptr_t memory, const ui
     if (s->values[e] == NONE)
       continue;
     if (s->size == 8) {
-      MOVE(uint64_t);
+      move_numbers(w->file + s->values[e], memory + 8 * (uintptr_t)e, address, mask, form, load, 8);
     } else if (s->size == 4 && s->width == 4) {
-      MOVE(uint32_t);
+      move_numbers(w->file + s->values[e], memory + 4 * (uintptr_t)e, address, mask, form, load, 4);
     } else {
       for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int k = __builtin_ctz(rest);
@@ -396,7 +408,8 @@ static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *ad
   uint64_t width = (uint64_t)(s->size * s->count);
   uint32_t concerned = pattern_of(s, address, mask)->readers;
   FOR_LANES(lane, concerned)
-    FOR_CELLS(place, address[lane], contains(&b->shared, address[lane], width) ? width : 0)
+    FOR_CELLS(place, address[lane], contains(&b->shared, address[lane], width) ? width : 0,
+              l->grain)
       if (is_empty(b, place))
         return 1;
   return 0;

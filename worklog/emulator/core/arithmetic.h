@@ -96,28 +96,53 @@ static inline uint32_t dot(uint32_t a, uint32_t b, uint32_t c, int bits, int fir
 
 /* Floats. */
 
-#define least(a, b) _Generic((a), float: least_float, double: least_double)(a, b)
 /* IEEE minimumNumber: the number if the other operand is NaN, also a signalling one; -0 is below
  * +0. */
-#define LEAST(name, type)                            \
-  static inline type name(type a, type b) {          \
-    if (a == 0 && b == 0)                            \
-      return signbit(a) ? a : b;                     \
-    return isnan(a) ? b : isnan(b) || a < b ? a : b; \
-  }
-LEAST(least_float, float)
-LEAST(least_double, double)
+static inline double least_double(double a, double b) {
+  if (a == 0 && b == 0)
+    return signbit(a) ? a : b;
+  if (isnan(a))
+    return b;
+  return isnan(b) || a < b ? a : b;
+}
 
-#define SAME_BITS(name, result, type) \
-  static inline result name(type x) { \
-    result out;                       \
-    memcpy(&out, &x, sizeof out);     \
-    return out;                       \
-  }
-SAME_BITS(bits_of, uint64_t, double)
-SAME_BITS(with_bits, double, uint64_t)
-SAME_BITS(float_bits, uint32_t, float)
-SAME_BITS(as_float, float, uint32_t)
+/* The same of floats. */
+static inline float least_float(float a, float b) {
+  if (a == 0 && b == 0)
+    return signbit(a) ? a : b;
+  if (isnan(a))
+    return b;
+  return isnan(b) || a < b ? a : b;
+}
+#define least(a, b) _Generic((a), float: least_float, double: least_double)(a, b)
+
+/* The bits of a double. */
+static inline uint64_t bits_of(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* The double with these bits. */
+static inline double with_bits(uint64_t bits) {
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The bits of a float. */
+static inline uint32_t float_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* The float with these bits. */
+static inline float as_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
 
 static inline double power(int exponent) { return with_bits((uint64_t)(exponent + 1023) << 52); }
 static inline float flush_f32(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }

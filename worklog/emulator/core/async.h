@@ -142,8 +142,8 @@ static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int
     return 1;
   const int64_t *c = x->corner;
   const int64_t far = (int64_t)x->address;
-  TELL(kind, x->pc, NONE, x->thread, l->own_size, x->start, x->size, far, c[0], c[1], c[2], c[3],
-       c[4]);
+  tell_thread(l, b, kind, x->pc, NONE, x->thread, l->own_size,
+              NUMBERS(x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]));
   return 0;
 }
 
@@ -165,7 +165,7 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   *x = (Box){.layout = bytes};
   x->address = address_of(w, given->far, lane);
   if (tensor && !read_map(l, x->address, tensor, x)) {
-    TELL(NO_TENSOR_MAP, pc, NONE, thread, 0, 0);
+    tell_thread(l, b, NO_TENSOR_MAP, pc, NONE, thread, 0, NULL);
     l->status = ABORTED;
     return 0;
   }
@@ -207,12 +207,13 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
       barrier = (uint64_t)rank * stride + barrier % stride;
     const int64_t far = (int64_t)x.address;
     if (rank >= l->blocks)
-      TELL(BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size, x.start, x.size, far);
+      tell_thread(l, b, BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size,
+                  NUMBERS(x.start, x.size, far));
     Mbarrier *m = rank < l->blocks ? find(l, b, x.pc, x.thread, (int64_t)barrier) : NULL;
     if (!m)
       continue;
     if (!m->fenced)
-      TELL(UNFENCED_INIT, x.pc, m->pc, x.thread, 0, m->start);
+      tell_thread(l, b, UNFENCED_INIT, x.pc, m->pc, x.thread, 0, NUMBERS(m->start));
     m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
     x.barrier = (int32_t)(m - b->async->mbarriers);
     x.phase = m->phase;
@@ -220,11 +221,11 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
     if (!x.data)
       return;
     move_box(l, &x, x.data, 1);
-    FOR_CELLS(place, (uint64_t)x.start, l->checking ? (uint64_t)x.size : 0) {
+    FOR_CELLS(place, (uint64_t)x.start, l->checking ? (uint64_t)x.size : 0, l->grain) {
       order(l, b, &b->shared, place, x.pc, x.thread, place * (uint64_t)l->grain, 1, 0);
       bring(b, x.pc, place, x.barrier, m->phase + 1);
     }
-    APPEND(&b->chunks, b->async->loads, b->async->loads_count, x);
+    append(l, &b->chunks, &b->async->loads, &b->async->loads_count, &x, sizeof x);
   }
 }
 
@@ -252,7 +253,7 @@ static void wait_stores(Launch *l, Block *b, int warp, uint32_t lanes, int count
 static void finish_copies(Launch *l, Block *b) {
   for (int n = 0; b->async && n < b->async->stores_count; n++) {
     const Box *x = &b->async->stores[n];
-    TELL(STORE_UNWAITED, x->pc, NONE, x->thread, 0, 0);
+    tell_thread(l, b, STORE_UNWAITED, x->pc, NONE, x->thread, 0, NULL);
     move_box(l, x, b->shared.data + x->start, 0);
   }
 }
@@ -309,7 +310,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
         continue;
       if (l->checking)
         begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
-      APPEND(&b->chunks, own->stores, own->stores_count, x);
+      append(l, &b->chunks, &own->stores, &own->stores_count, &x, sizeof x);
     }
     break;
   default:

@@ -17,14 +17,16 @@ static void tell_block(Launch *l, Block *b, int32_t kind, int32_t pc, const uint
       tell_lanes(l, b, &b->warps[k], kind, pc, lanes[k], value);
 }
 
-/* The warps of the block whose barrier it is: each block of a cluster has BARRIERS numbers. */
-#define FOR_WARPS(k, number) \
-  for (int k = (number) / BARRIERS * own_warps(l, b), last_ = k + own_warps(l, b); k < last_; k++)
+/* The first warp of the block whose barrier it is: each block of a cluster has BARRIERS numbers. */
+static int first_warp(const Launch *l, const Block *b, int number) {
+  return number / BARRIERS * own_warps(l, b);
+}
 
 /* By warp, the lanes that wait at a barrier, and those that arrive without waiting; none of a warp
  * before all of its live lanes have come. */
 static void assemble(const Launch *l, const Block *b, int number, uint32_t *waiting,
                      uint32_t *passing) {
+  const int start = first_warp(l, b, number), end = start + own_warps(l, b);
   memset(waiting, 0, sizeof *waiting * (size_t)b->warps_count);
   memset(passing, 0, sizeof *passing * (size_t)b->warps_count);
   for (int n = 0; n < b->arrivals_count; n++) {
@@ -32,7 +34,7 @@ static void assemble(const Launch *l, const Block *b, int number, uint32_t *wait
     if (a->number == number)
       (a->op == ARRIVE ? passing : waiting)[a->warp] |= a->mask;
   }
-  FOR_WARPS(k, number)
+  for (int k = start; k < end; k++)
     if (b->warps[k].live & ~(waiting[k] | passing[k]))
       waiting[k] = passing[k] = 0;
 }
@@ -52,6 +54,7 @@ static void go_on(Block *b, int number, const uint32_t *lanes) {
 
 /* Report threads that wait at one barrier in several places, and those that exited before it. */
 static void check_places(Launch *l, Block *b, int number, const uint32_t *released, int counted) {
+  const int start = first_warp(l, b, number), end = start + own_warps(l, b);
   int32_t first = INT32_MAX, other = INT32_MAX, split = 0, thread = 0, others = 0, last_warp = NONE,
           last_pc = NONE;
   uint32_t exited[MOST_WARPS];
@@ -73,13 +76,13 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
     if (b->arrivals[n].pc == other && released[b->arrivals[n].warp])
       others += __builtin_popcount(b->arrivals[n].mask);
   if (other != INT32_MAX && (split || !counted)) {
-    Event *event = TELL(DIVERGENT_BARRIER, first, other, thread, others, 0);
+    Event *event = tell_thread(l, b, DIVERGENT_BARRIER, first, other, thread, others, NULL);
     if (event && event->count == 1)
       event->warps_differ = !split;
   }
   for (int k = 0; k < b->warps_count; k++)
     exited[k] = 0;
-  FOR_WARPS(k, number)
+  for (int k = start; k < end; k++)
     exited[k] = b->warps[k].started & ~b->warps[k].live;
   if (b->exited && !counted)
     tell_block(l, b, AFTER_EXIT, first, exited, 0);
@@ -113,6 +116,7 @@ static void reduce(const Block *b, const Launch *l, int number, const uint32_t *
 /* What these lanes did comes before what the released ones do next. */
 static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arrived,
                           const uint32_t *released) {
+  const int start = first_warp(l, b, number), end = start + own_warps(l, b);
   uint32_t others = 0;
   for (int k = 0; k < b->warps_count; k++)
     others |= b->warps[k].live & ~released[k];
@@ -120,10 +124,10 @@ static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arriv
     meet_block(l, b);
     return;
   }
-  FOR_WARPS(k, number)
+  for (int k = start; k < end; k++)
     if (arrived[k])
       gather(l, b, &b->named[number], k, arrived[k]);
-  FOR_WARPS(k, number)
+  for (int k = start; k < end; k++)
     learn(l, b, k, released[k], &b->named[number]);
   tick(b);
 }
@@ -131,6 +135,7 @@ static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arriv
 /* Count whole warps that arrive without waiting, and let threads continue that wait at a barrier
  * for which all have arrived, unless more may arrive: late. Whether any do. */
 static int release_barrier(Launch *l, Block *b, int number, int late) {
+  const int start = first_warp(l, b, number), end = start + own_warps(l, b);
   uint32_t released[MOST_WARPS], passing[MOST_WARPS], with_count[MOST_WARPS] = {0},
                                                       again[MOST_WARPS] = {0};
   const uint32_t none[MOST_WARPS] = {0};
@@ -160,7 +165,7 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
   }
   if (!concerned)
     return 0;
-  FOR_WARPS(k, number) {
+  for (int k = start; k < end; k++) {
     uint16_t *arrived = &b->warps[k].arrived[number % BARRIERS];
     if (passing[k] && (*arrived)++)
       again[k] = passing[k];
@@ -178,7 +183,7 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
   int32_t needed = wanted ? wanted / LANES : everyone, alone = wanted == LANES;
   if (total < needed || (any && !late))
     return 0;
-  FOR_WARPS(k, number)
+  for (int k = start; k < end; k++)
     b->warps[k].arrived[number % BARRIERS] = 0;
   if (!any)
     return 0;
@@ -271,7 +276,7 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
   b->left |= 1u << rank;
   for (int k = rank * count; k < (rank + 1) * count; k++)
     gather_view(l, b, &all, k, b->warps[k].started, b->clock);
-  FOR_CELLS(place, start, l->checking ? (uint64_t)l->own_size : 0) {
+  FOR_CELLS(place, start, l->checking ? (uint64_t)l->own_size : 0, l->grain) {
     const Cell *cell = &b->shared.cells[place];
     const Stamp *stamps[] = {&cell->write, &cell->read, &cell->other};
     for (int n = 0; n < 3; n++) {
@@ -280,7 +285,8 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
       if (!stamps[n]->thread || own || agent >= threads_of(b) ||
           stamps[n]->time <= time_of(&all.own, agent))
         continue;
-      TELL(LEFT_EARLY, stamps[n]->pc, pc, agent, place * (uint64_t)l->grain, 0);
+      tell_thread(l, b, LEFT_EARLY, stamps[n]->pc, pc, agent, (int64_t)(place * (uint64_t)l->grain),
+                  NULL);
     }
   }
 }
@@ -326,7 +332,7 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
      * arrive than wanted. */
     if (i->op == ARRIVE && w->arrived[a.number % BARRIERS])
       release_barrier(l, b, a.number, 1);
-    APPEND(&b->chunks, b->arrivals, b->arrivals_count, a);
+    append(l, &b->chunks, &b->arrivals, &b->arrivals_count, &a, sizeof a);
     for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--) {
       b->arrivals[n] = b->arrivals[n - 1];
       b->arrivals[n - 1] = a;

@@ -155,7 +155,7 @@ static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_
     memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
   for (int k = 0; k < LANES && l->blocks > 1 && space == SHARED; k++)
     step.address[k] %= (uint64_t)l->shared_stride;
-  APPEND(&l->chunks, l->traced, l->traced_count, step);
+  append(l, &l->chunks, &l->traced, &l->traced_count, &step, sizeof step);
 }
 
 /* Of one access of a warp: see core.h. */

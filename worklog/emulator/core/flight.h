@@ -108,14 +108,15 @@ static void check_flight(Launch *l, Block *b, int32_t pc, int thread, uint64_t p
   int agent = bringer(b, place);
   uint64_t byte = place * (uint64_t)l->grain;
   if (busy->flying)
-    TELL(IN_FLIGHT, pc, busy->flying - 1, thread, byte, 0);
+    tell_thread(l, b, IN_FLIGHT, pc, busy->flying - 1, thread, (int64_t)byte, NULL);
   int waited = busy->waiter && knows(b, thread, busy->waiter - 1, busy->landed);
   if (agent && !waited && !knows(b, thread, agent, last->time))
-    TELL(writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, byte, 0);
+    tell_thread(l, b, writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, (int64_t)byte,
+                NULL);
   if (writes && busy->initialised)
-    TELL(MBARRIER_OVERWRITTEN, pc, busy->initialised - 1, thread, byte, 0);
+    tell_thread(l, b, MBARRIER_OVERWRITTEN, pc, busy->initialised - 1, thread, (int64_t)byte, NULL);
   if (writes && busy->readers)
-    TELL(STILL_READ, pc, busy->reader, thread, byte, 0);
+    tell_thread(l, b, STILL_READ, pc, busy->reader, thread, (int64_t)byte, NULL);
 }
 
 /* Whether nothing has written a cell, and no copy has been issued that will. */

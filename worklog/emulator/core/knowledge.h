@@ -261,7 +261,7 @@ static uint32_t published(Launch *l, Block *b, int thread) {
     return 0;
   if (last)
     memcpy(row, last, sizeof *row * (size_t)threads_of(b));
-  APPEND(&l->between->chunks, own->rows, own->count, row);
+  append(l, &l->between->chunks, &own->rows, &own->count, &row, sizeof row);
   l->times += threads_of(b) + 2 * SLOT / (int)sizeof *row; /* with what `room` adds */
   for (int k = 0; k < threads_of(b); k++)
     if (b->published[k] > row[k])

@@ -116,7 +116,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   memcpy(new.group, own->group + first, sizeof new.group);
   for (int turn = 0; l->checking && turn < 2; turn++)
     FOR_LANES(k, new.lanes)
-      FOR_CELLS(place, new.place[k], (uint64_t)new.width) {
+      FOR_CELLS(place, new.place[k], (uint64_t)new.width, l->grain) {
         const Stamp *last = &b->shared.cells[place].write;
         int same = last->pc == pc && last->time == b->clock;
         own->busy[place].waiter = 0;
@@ -125,7 +125,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
         else
           order(l, b, &b->shared, place, pc, first + k, place * (uint64_t)l->grain, 1, same);
       }
-  APPEND(&b->chunks, own->flights[warp].all, own->flights[warp].count, new);
+  append(l, &b->chunks, &own->flights[warp].all, &own->flights[warp].count, &new, sizeof new);
 }
 
 /* Lanes' parts of a copy land. Accesses before its issue were checked then, and those since as to
@@ -135,7 +135,7 @@ static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landi
     memcpy(b->shared.data + f->place[k], f->data[k], (size_t)f->width);
     if (!l->checking)
       continue;
-    FOR_CELLS(place, f->place[k], (uint64_t)f->width) {
+    FOR_CELLS(place, f->place[k], (uint64_t)f->width, l->grain) {
       b->async->busy[place].flying = 0;
       b->shared.written[place] = 1;
       b->shared.cells[place] =
@@ -165,18 +165,18 @@ static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread,
   }
   if (arrivals > m->pending) {
     int32_t kind = m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND;
-    TELL(kind, pc, m->pc, thread, 0, m->start, m->count, m->phase, m->bytes);
+    tell_thread(l, b, kind, pc, m->pc, thread, 0, NUMBERS(m->start, m->count, m->phase, m->bytes));
     return;
   }
   m->pending -= arrivals;
   if (how & DROPS)
     m->count -= arrivals;
   if (how & NO_COMPLETE && !m->pending)
-    TELL(COMPLETED_ANYWAY, pc, NONE, thread, 0, m->start);
+    tell_thread(l, b, COMPLETED_ANYWAY, pc, NONE, thread, 0, NUMBERS(m->start));
   if (m->pending || m->bytes)
     return;
   if (m->waited < m->phase)
-    TELL(NOT_WAITED, pc, NONE, thread, 0, m->start, m->phase, m->phase - 1);
+    tell_thread(l, b, NOT_WAITED, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, m->phase - 1));
   m->waited = m->phase++;
   m->pending = m->count;
   m->refused = 0;
@@ -221,7 +221,7 @@ static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t wa
       uint32_t landing = f->number < t.upto ? f->lanes & t.lanes : 0;
       land_flight(l, b, t.warp, f, landing);
       FOR_LANES(k, l->checking ? landing : 0)
-        FOR_CELLS(place, f->place[k], (uint64_t)f->width) {
+        FOR_CELLS(place, f->place[k], (uint64_t)f->width, l->grain) {
           bring(b, f->pc, place, t.barrier, to->phase + 1);
           if (!(waiting >> k & 1) || f->group[k] >= newest[k])
             continue;
@@ -273,7 +273,8 @@ static int land(Launch *l, Block *b, int number) {
       memset(b->shared.written + x.start / l->grain, 1,
              (size_t)((x.size + l->grain - 1) / l->grain));
     if (x.phase != m->phase)
-      TELL(BYTES_UNEXPECTED, x.pc, m->expected_pc, x.thread, 0, m->start, x.phase, x.size);
+      tell_thread(l, b, BYTES_UNEXPECTED, x.pc, m->expected_pc, x.thread, 0,
+                  NUMBERS(m->start, x.phase, x.size));
     else
       count_down(l, b, m, x.pc, x.thread, 0, -x.size, 0);
   }
@@ -285,7 +286,8 @@ static int outside_shared(Launch *l, Block *b, int32_t pc, int thread, int64_t s
   int within = start >= 0 && start <= l->shared_size - 8;
   if (within && start % 8 == 0)
     return 0;
-  TELL(within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0, start, l->own_size);
+  tell_thread(l, b, within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0,
+              NUMBERS(start, l->own_size));
   return 1;
 }
 
@@ -303,9 +305,9 @@ static Mbarrier *find(Launch *l, Block *b, int32_t pc, int thread, int64_t start
     return NULL;
   Mbarrier *m = known_at(b, start);
   if (!m)
-    TELL(NO_MBARRIER, pc, NONE, thread, 0, start);
+    tell_thread(l, b, NO_MBARRIER, pc, NONE, thread, 0, NUMBERS(start));
   else if (l->checking && !knows(b, thread, m->owner, m->clock))
-    TELL(MBARRIER_UNSEEN, pc, m->pc, thread, 0, start);
+    tell_thread(l, b, MBARRIER_UNSEEN, pc, m->pc, thread, 0, NUMBERS(start));
   return m;
 }
 
@@ -315,21 +317,22 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
     return;
   Mbarrier *old = known_at(b, start), new = {.start = start, .count = count, .pending = count};
   if (old) {
-    TELL(MBARRIER_AGAIN, pc, old->pc, thread, 0, start);
+    tell_thread(l, b, MBARRIER_AGAIN, pc, old->pc, thread, 0, NUMBERS(start));
     old->alive = 0;
   }
   if (count < 1 || count > MOST_COUNT)
-    TELL(MBARRIER_COUNT, pc, NONE, thread, 0, start, count);
+    tell_thread(l, b, MBARRIER_COUNT, pc, NONE, thread, 0, NUMBERS(start, count));
   new.owner = thread;
   new.pc = pc;
   new.alive = 1;
   new.clock = b->clock;
-  APPEND(&b->chunks, own->mbarriers, own->mbarriers_count, new);
-  FOR_CELLS(place, (uint64_t)start, l->checking ? 8u : 0u) {
+  append(l, &b->chunks, &own->mbarriers, &own->mbarriers_count, &new, sizeof new);
+  FOR_CELLS(place, (uint64_t)start, l->checking ? 8u : 0u, l->grain) {
     const Stamp *last = &b->shared.cells[place].write;
     int writer = (int)((last->thread - 1) % (uint32_t)threads_of(b));
     if (unordered(l, b, last, b->base + (uint32_t)thread + 1, last->pc))
-      TELL(MBARRIER_OVERWRITTEN, last->pc, pc, writer, place * (uint64_t)l->grain, 0);
+      tell_thread(l, b, MBARRIER_OVERWRITTEN, last->pc, pc, writer,
+                  (int64_t)(place * (uint64_t)l->grain), NULL);
     own->busy[place].initialised = pc + 1;
   }
 }
@@ -344,7 +347,7 @@ static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, cons
   else
     done = phase < m->phase;
   if (!parity && (phase > m->phase || phase < m->phase - 1))
-    TELL(WRONG_STATE, pc, NONE, thread, 0, m->start, m->phase, phase);
+    tell_thread(l, b, WRONG_STATE, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, phase));
   uint32_t bit = 1u << lane;
   if (!done)
     *AT(uint32_t, i->d) &= ~bit;
@@ -372,7 +375,7 @@ static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, c
     m->pending += __builtin_popcount(lanes);
   if (l->checking)
     gather(l, b, &m->gathered, new.warp, lanes);
-  APPEND(&b->chunks, own->tracked, own->tracked_count, new);
+  append(l, &b->chunks, &own->tracked, &own->tracked_count, &new, sizeof new);
 }
 
 /* Lanes use mbarriers: those of one mbarrier together. */
@@ -400,7 +403,7 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       continue;
     if (i->op == INVALIDATE)
       m->alive = 0;
-    FOR_CELLS(place, (uint64_t)m->start, i->op == INVALIDATE && l->checking ? 8u : 0u)
+    FOR_CELLS(place, (uint64_t)m->start, i->op == INVALIDATE && l->checking ? 8u : 0u, l->grain)
       b->async->busy[place].initialised = 0;
     if (i->op == TRACK)
       track(l, b, w, m, pc, i, lanes);
@@ -415,7 +418,7 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       if (i->op == EXPECT)
         count_down(l, b, m, pc, first + k, 0, given->how & COMPLETES ? -number : number, 0);
       if (llabs(m->bytes) > MOST_COUNT)
-        TELL(BYTES_TOO_MANY, pc, NONE, first + k, 0, m->start, MOST_COUNT);
+        tell_thread(l, b, BYTES_TOO_MANY, pc, NONE, first + k, 0, NUMBERS(m->start, MOST_COUNT));
       if (i->op != ARRIVE_AT)
         continue;
       if (i->d != NONE)
@@ -437,12 +440,14 @@ static int explain(Launch *l, const Block *b) {
     const Mbarrier *m = &b->async->mbarriers[k];
     if (m->alive && m->bytes && !m->pending) {
       int32_t kind = m->bytes > 0 ? BYTES_MISSING : BYTES_SURPLUS;
-      TELL(kind, m->expected_pc, NONE, m->expected_thread, 0, m->start, m->phase, llabs(m->bytes));
+      tell_thread(l, b, kind, m->expected_pc, NONE, m->expected_thread, 0,
+                  NUMBERS(m->start, m->phase, llabs(m->bytes)));
       return ABORTED;
     }
     if (m->alive && m->refused)
-      TELL(PHASE_LACKS, k, NONE, 0, 0, m->start % l->shared_stride, m->phase, llabs(m->bytes),
-           m->pending, m->count, m->bytes);
+      tell_thread(l, b, PHASE_LACKS, k, NONE, 0, 0,
+                  NUMBERS(m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending,
+                          m->count, m->bytes));
   }
   return ENDLESS;
 }

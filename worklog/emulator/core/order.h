@@ -35,9 +35,10 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     /* The reader is early, or the copy. */
     int late = b->shared.written[address / (uint64_t)l->grain];
     if (late)
-      TELL(REFILLED, pc, before->pc, thread, address, 0, first.thread);
+      tell_thread(l, b, REFILLED, pc, before->pc, thread, (int64_t)address,
+                  NUMBERS(0, first.thread));
     else
-      TELL(READ_EARLY, before->pc, pc, (int)(one - b->base), address, 0);
+      tell_thread(l, b, READ_EARLY, before->pc, pc, (int)(one - b->base), (int64_t)address, NULL);
     return;
   }
   if (first.block == second.block && before->pc != pc) {
@@ -145,7 +146,7 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
 static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t start,
                           uint64_t size) {
   Async *own = async_of(l, b);
-  FOR_CELLS(place, start, own ? size : 0) {
+  FOR_CELLS(place, start, own ? size : 0, l->grain) {
     const Stamp *last = &b->shared.cells[place].write;
     uint32_t writer = last->thread - 1 - b->base;
     check_flight(l, b, pc, thread, place, 0);
@@ -153,7 +154,8 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
       tell_race(l, b, SHARED_RACE, pc, last, thread, start);
     if (last->thread && writer < (uint32_t)threads_of(b))
       if (own->proxied[writer] < last->time && own->proxied[thread] < last->time)
-        TELL(MISSING_PROXY_FENCE, pc, last->pc, thread, place * (uint64_t)l->grain, 0);
+        tell_thread(l, b, MISSING_PROXY_FENCE, pc, last->pc, thread,
+                    (int64_t)(place * (uint64_t)l->grain), NULL);
     own->busy[place].readers++;
     own->busy[place].reader = pc;
   }
@@ -162,7 +164,7 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
 /* They have been read, and the thread has waited for that. */
 static void end_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t start,
                         uint64_t size) {
-  FOR_CELLS(place, start, b->async ? size : 0) {
+  FOR_CELLS(place, start, b->async ? size : 0, l->grain) {
     Cell *cell = &b->shared.cells[place];
     b->async->busy[place].readers--;
     if (cell->read.thread != b->base + (uint32_t)thread + 1)

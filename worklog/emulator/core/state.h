@@ -15,9 +15,9 @@ enum { MOST_WARPS = 8 * 32, BARRIERS = 16, SLOT = 128 };
 
 /* Each lane of a mask, and each cell of these bytes of shared memory. */
 #define FOR_LANES(k, mask) for (int k = -1; (k = next_lane(mask, k)) < LANES;)
-#define FOR_CELLS(place, start, size)                 \
-  for (uint64_t place = (start) / (uint64_t)l->grain; \
-       (size) && place * (uint64_t)l->grain < (start) + (size); place++)
+#define FOR_CELLS(place, start, size, grain)         \
+  for (uint64_t place = (start) / (uint64_t)(grain); \
+       (size) > 0 && place * (uint64_t)(grain) < (start) + (size); place++)
 
 static inline int next_lane(uint32_t mask, int after) {
   uint64_t rest = (uint64_t)mask >> (after + 1);
@@ -222,12 +222,19 @@ static void *grown(Launch *l, Chunk **chunks, void *list, int32_t count, size_t 
     memcpy(wider, list, size * (size_t)count);
   return wider;
 }
-#define APPEND(chunks, list, number, ...)                         \
-  do {                                                            \
-    void *wider = grown(l, chunks, list, number, sizeof *(list)); \
-    if (wider)                                                    \
-      (list) = wider, (list)[(number)++] = (__VA_ARGS__);         \
-  } while (0)
+
+/* Append an item to a list. list: the address of the pointer to its first item */
+static void append(Launch *l, Chunk **chunks, void *list, int32_t *count, const void *item,
+                   size_t size) {
+  uint8_t *items;
+  memcpy(&items, list, sizeof items);
+  items = grown(l, chunks, items, *count, size);
+  if (!items)
+    return;
+  memcpy(items + size * (size_t)*count, item, size);
+  memcpy(list, &items, sizeof items);
+  (*count)++;
+}
 
 /* Numbers that stand for bytes. */
 static uint64_t hash(uint64_t seed, const void *data, size_t size) {
@@ -298,18 +305,20 @@ static Event *tell(Launch *l, const Block *b, Event new) {
   new.block = block_of(l, b, new.thread);
   new.space = l->space;
   new.thread %= own_warps(l, b) * LANES;
-  APPEND(&l->chunks, l->events, l->events_count, new);
+  append(l, &l->chunks, &l->events, &l->events_count, &new, sizeof new);
   return l->status == NO_MEMORY ? NULL : &l->events[l->events_count - 1];
 }
-#define TELL(kind_, pc_, other_, thread_, value_, ...) \
-  tell(l, b,                                           \
-       (Event){.kind = (kind_),                        \
-               .pc = (pc_),                            \
-               .other_pc = (other_),                   \
-               .thread = (thread_),                    \
-               .value = (int64_t)(value_),             \
-               .numbers = {__VA_ARGS__}})
+/* Report what a thread does at an instruction. numbers: 8 of them, or NULL for zeros. */
+static Event *tell_thread(Launch *l, const Block *b, int32_t kind, int32_t pc, int32_t other_pc,
+                          int thread, int64_t value, const int64_t *numbers) {
+  Event event = {.kind = kind, .pc = pc, .other_pc = other_pc, .thread = thread, .value = value};
+  if (numbers)
+    memcpy(event.numbers, numbers, sizeof event.numbers);
+  return tell(l, b, event);
+}
+#define NUMBERS(...) ((const int64_t[8]){__VA_ARGS__})
 
+/* Report what lanes of a warp do at an instruction. */
 static void tell_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc,
                        uint32_t lanes, int64_t value) {
   int thread = first_of(b, w) + __builtin_ctz(lanes);

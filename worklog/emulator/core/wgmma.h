@@ -184,7 +184,7 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
   multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
   product.reads = reads;
-  APPEND(&b->chunks, b->async->products, b->async->products_count, product);
+  append(l, &b->chunks, &b->async->products, &b->async->products_count, &product, sizeof product);
   for (int k = 0; k < f->counts[0]; k++)
     set_poison(w, d[k], mask, mask, pc);
   return NEXT;
