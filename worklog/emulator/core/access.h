@@ -9,6 +9,7 @@
 #include "order.h"
 #include "poison.h"
 
+/* The buffer that has an address, or NULL. */
 static Buffer *buffer_at(Launch *l, uint64_t address) {
   for (int k = 0; k < l->buffers_count; k++)
     if (address - l->buffers[k].base < l->buffers[k].size)
@@ -59,6 +60,7 @@ static Buffer *memory_of(Launch *l, Block *b, Site *s, uint64_t address) {
   return m;
 }
 
+/* Whether a memory has `width` bytes at an address. */
 static int contains(const Buffer *m, uint64_t address, uint64_t width) {
   return address - m->base < m->size && m->size - (address - m->base) >= width;
 }
@@ -120,6 +122,7 @@ static inline void move(const Site *s, const Warp *w, uintptr_t memory, const ui
   }
 }
 
+/* Whether a store leaves a cell of memory as it was. memory: at the lane's address */
 static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_t *memory, int cell,
                             int grain) {
   const uint8_t *value = w->file + s->values[cell / s->size] + lane * s->width + cell % s->size;
@@ -127,6 +130,7 @@ static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_
                     : !memcmp(memory + cell, value, (size_t)grain);
 }
 
+/* Zeros in the registers that lanes of an access load. */
 static void zero(const Site *s, const Warp *w, uint32_t lanes) {
   const int32_t *registers = s->op == ATOMIC ? s->results : s->values;
   FOR_LANES(lane, s->op == STORE ? 0 : lanes)
@@ -457,6 +461,7 @@ static void addresses(const Launch *l, const Block *b, const Warp *w, const Site
     out[k] = located(l, rank_of(l, b, w), out[k], (uint64_t)(s->size * s->count));
 }
 
+/* An instruction that accesses memory. */
 static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   uint64_t address[LANES];
   addresses(l, b, w, &l->sites[i->site], i->a, l->sites[i->site].wide, address);

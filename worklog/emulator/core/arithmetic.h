@@ -8,21 +8,33 @@
 
 /* Integers and bits. */
 
+/* x, limited to a range. */
 static inline __int128 clamp(__int128 x, __int128 low, __int128 high) {
   return x < low ? low : x > high ? high : x;
 }
+
+/* A count of bits to shift, of which those beyond 32 count as 32. */
 static inline uint32_t limited(uint32_t count) { return count < 32 ? count : 32; }
+
+/* A count of bits to shift, modulo 32. */
 static inline uint32_t wrapped(uint32_t count) { return count & 31; }
+
+/* Two words as one number. */
 static inline uint64_t joined_words(uint32_t low, uint32_t high) {
   return (uint64_t)high << 32 | low;
 }
+
+/* A number whose lowest `count` bits are set. */
 static inline uint64_t ones(uint32_t count) {
   return count < 64 ? ((uint64_t)1 << count) - 1 : UINT64_MAX;
 }
+
+/* PTX ISA, "bmsk": a mask of `length` bits from a position on. */
 static inline uint32_t bmsk(uint32_t position, uint32_t length) {
   return (uint32_t)(ones(length) << position);
 }
 
+/* PTX ISA, "bfi": b with the lowest bits of a at a position. */
 static inline uint64_t bfi(uint64_t a, uint64_t b, uint32_t position, uint32_t length,
                            uint32_t bits) {
   if (position >= bits)
@@ -45,6 +57,7 @@ static inline uint64_t bfe(uint64_t a, uint32_t position, uint32_t length, uint3
   return is_signed && field >> (length - 1) ? field | ~ones(length) : field;
 }
 
+/* The 64 bits of x in reverse order. */
 static inline uint64_t reversed(uint64_t x) {
   x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
   x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
@@ -52,16 +65,19 @@ static inline uint64_t reversed(uint64_t x) {
   return __builtin_bswap64(x);
 }
 
+/* The number of leading zeros. */
 static inline uint32_t leading(uint64_t x, uint32_t bits) {
   return x ? (uint32_t)__builtin_clzll(x) - (64 - bits) : bits;
 }
 
+/* PTX ISA, "bfind": the position of the highest set bit, or how far it is from the top. */
 static inline uint32_t bfind(uint64_t magnitude, uint32_t bits, int as_shift) {
   if (!magnitude)
     return FULL;
   return as_shift ? leading(magnitude, bits) : bits - 1 - leading(magnitude, bits);
 }
 
+/* PTX ISA, "prmt": 4 of the 8 bytes of two words; a choice from 8 on repeats a byte's sign. */
 static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t out = 0;
   for (int k = 0; k < 4; k++) {
@@ -72,6 +88,7 @@ static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   return out;
 }
 
+/* PTX ISA, "lop3": a logical operation on three words, by its truth table. */
 static inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
   uint32_t out = 0;
   for (int row = 0; row < 8; row++)
@@ -144,8 +161,13 @@ static inline float as_float(uint32_t bits) {
   return x;
 }
 
+/* 2 to the power of an exponent. */
 static inline double power(int exponent) { return with_bits((uint64_t)(exponent + 1023) << 52); }
+
+/* x, or a zero of its sign if x is subnormal. */
 static inline float flush_f32(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
+
+/* The same of a half. */
 static inline double flush_half(double x) { return fabs(x) < 0x1p-14 ? copysign(0, x) : x; }
 
 enum { NEAREST, TOWARDS_ZERO, DOWN_WARD, UP_WARD };
@@ -188,6 +210,7 @@ static double odd_sum(double x, double y, int down) {
   return with_bits((error > 0) == (total > 0) ? bits + 1 : bits - 1);
 }
 
+/* An integer of 64 bits as a double, rounded to odd. */
 static inline double odd_integer(uint64_t x, int is_signed) {
   uint64_t low = x & 0xFFF;
   return odd_sum(is_signed ? (double)(int64_t)(x - low) : (double)(x - low), (double)low, 0);
@@ -201,6 +224,7 @@ static inline float flushed_product(float a, float b) {
   return fabsf(out) <= FLT_MIN ? (float)fit((double)a * b, 23, -126, FLT_MAX, NEAREST, 1) : out;
 }
 
+/* The same of a multiply-add. */
 static inline float flushed_fma(float a, float b, float c) {
   a = flush_f32(a);
   b = flush_f32(b);
@@ -216,6 +240,7 @@ static inline __int128 integer(double x, __int128 low, __int128 high, __int128 o
   return isnan(x) ? of_nan : x <= (double)low ? low : x >= (double)high ? high : (__int128)x;
 }
 
+/* The number that a half's bits stand for. */
 static inline double from_half(uint32_t half) {
   float x = as_float((half & 0x7FFF) << 13) * 0x1p112f;
   if ((half & 0x7C00) == 0x7C00)
@@ -225,6 +250,7 @@ static inline double from_half(uint32_t half) {
 
 /* The functions below take numbers that the format has. NaN becomes the GPU's canonical one. */
 
+/* The bits of a half. */
 static uint16_t half_bits(double x) {
   if (isnan(x))
     return 0x7FFF;
@@ -238,17 +264,21 @@ static uint16_t half_bits(double x) {
   return sign | (uint16_t)(((bits >> 52) - 1023 + 15) << 10 | (bits >> 42 & 1023));
 }
 
+/* The bits of a bfloat16. */
 static inline uint16_t bfloat_bits(double x) {
   return isnan(x) ? 0x7FFF : (uint16_t)(float_bits((float)x) >> 16);
 }
 
+/* The number that a bfloat16's bits stand for. */
 static inline float from_bfloat(uint16_t x) { return as_float((uint32_t)x << 16); }
 
+/* The sum of two halves, as bits. */
 static inline uint16_t add_half(uint32_t a, uint32_t b) {
   return half_bits(
       fit(from_half((uint16_t)a) + from_half((uint16_t)b), 10, -14, 65504, NEAREST, 0));
 }
 
+/* The sum of two bfloat16, as bits. */
 static inline uint16_t add_bfloat(uint32_t a, uint32_t b) {
   return bfloat_bits(fit((double)from_bfloat((uint16_t)a) + from_bfloat((uint16_t)b), 7, -126,
                          0x1.FEp127, NEAREST, 0));
@@ -264,8 +294,10 @@ static inline uint8_t eight_bits(double x, double most, int digits) {
                    (signbit(x) ? 0x80 : 0));
 }
 
+/* The number that the bits of an e5m2 stand for. */
 static inline double from_five(uint8_t x) { return from_half((uint16_t)(x << 8)); }
 
+/* The number that the bits of an e4m3 stand for. */
 static inline double from_eight(uint8_t x) {
   double size = (x & 0x7F) == 0x7F ? NAN : from_half((uint16_t)((x & 0x7F) << 7)) * 0x1p8;
   return x >> 7 ? -size : size;

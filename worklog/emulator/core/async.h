@@ -15,10 +15,12 @@ typedef struct {
   int64_t first, count, offset;
 } Strip;
 
+/* The number of strips in a box. */
 static int64_t strips_of(const Layout *y) {
   return y->counts[1] * y->counts[2] * y->counts[3] * y->counts[4];
 }
 
+/* A strip of a box. */
 static Strip strip_of(const Box *x, int64_t number) {
   const Layout *y = &x->layout;
   int64_t first = x->corner[0] < 0 ? -x->corner[0] : 0, end = y->shape[0] - x->corner[0];
@@ -260,6 +262,7 @@ static void finish_copies(Launch *l, Block *b) {
 
 /* Instructions. */
 
+/* An instruction of asynchronous copies or mbarriers. */
 static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                         uint32_t mask) {
   int warp = number_of_warp(b, w), number = i->target == NONE ? 0 : given_of(l, i)->number;

@@ -39,6 +39,7 @@ static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
   }
 }
 
+/* A number that stands for the frames of a warp's lanes. */
 static uint64_t hash_frames(uint64_t seed, Frame *const *frames) {
   uint64_t states[LANES];
   for (int k = 0; k < LANES; k++)
@@ -71,6 +72,7 @@ static Frame *frame_for(Launch *l, Block *b, Warp *w, int32_t needed) {
   return f;
 }
 
+/* A call: each lane continues at its function, with a frame for all. */
 static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   const int32_t *kept = &l->lists[i->target], *functions = kept + 1 + 2 * *kept;
   int32_t needed = 0, depth = 0, stack = 0;
@@ -110,6 +112,7 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
   return PARKED;
 }
 
+/* A return: lanes continue behind their calls, with the registers that they had there. */
 static int give_back(Launch *l, Warp *w, uint32_t mask) {
   for (uint32_t lanes; mask; mask &= ~lanes) {
     Frame *f = w->frame[__builtin_ctz(mask)];

@@ -31,6 +31,7 @@
     *AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~mask) | (bits & mask); \
   } while (0)
 
+/* An instruction that computes values: the cases are made of ops.TABLE. */
 static inline void alu(Warp *w, const Instruction *i, uint32_t mask) {
   switch (i->op) {
 #include "code.inc"

@@ -9,6 +9,7 @@ enum { REQUESTS, SECTORS, WAVEFRONTS, CONFLICTS, BYTES, LINES }; /* the costs of
  * behind the other. */
 enum form { UNLIKE, APART, SAME, ROW };
 
+/* The order of two numbers, for qsort. */
 static int compare(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return (x > y) - (x < y);
@@ -26,6 +27,7 @@ static int distinct(uint64_t *x, int n) {
   return count;
 }
 
+/* The costs of an access to global memory. */
 static void count_global(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
   uint64_t sector[LANES], line[LANES];
   int n = 0;
@@ -121,6 +123,7 @@ static void count_joined(const Site *s, const uint64_t *address, uint32_t mask, 
   count_shared(address, mask, s->size * s->count, costs);
 }
 
+/* Count an access of lanes at a site. */
 static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
   uint64_t start = address[__builtin_ctz(mask)] & (s->space == SHARED ? 15 : 127);
   /* all lanes enter a sector, a line, at once */

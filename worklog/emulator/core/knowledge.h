@@ -20,6 +20,7 @@ static void tick(Block *b) { b->clock++; }
 
 /* Views. */
 
+/* The time of an agent; 0 beyond the last one. */
 static uint32_t time_of(const Times *t, int agent) {
   return agent >= 0 && agent < t->size ? t->time[agent] : 0;
 }
@@ -42,11 +43,13 @@ static int widen(Launch *l, Chunk **chunks, Times *t, int agents) {
   return 1;
 }
 
+/* Set an agent's time, unless it is later already. */
 static void know(Launch *l, Chunk **chunks, Times *t, int agent, uint32_t time) {
   if (widen(l, chunks, t, agent + 1) && time > t->time[agent])
     t->time[agent] = time;
 }
 
+/* Set the times of agents from a number on to the later of two. */
 static void add_times(Launch *l, Chunk **chunks, Times *t, const Times *more, int from) {
   if (more->size <= from || !widen(l, chunks, t, more->size))
     return;
@@ -54,12 +57,14 @@ static void add_times(Launch *l, Chunk **chunks, Times *t, const Times *more, in
     t->time[k] = more->time[k] > t->time[k] ? more->time[k] : t->time[k];
 }
 
+/* Drop rows of other blocks that were forgotten since. */
 static void renew(const Launch *l, View *v) {
   if (v->forgotten != l->forgotten)
     v->others.size = 0;
   v->forgotten = l->forgotten;
 }
 
+/* The rows of other blocks in a view, none if they were forgotten since. */
 static const Times *others_of(const Launch *l, const View *v) {
   static const Times none = {0};
   return v->forgotten == l->forgotten ? &v->others : &none;
@@ -72,6 +77,7 @@ static void join(Launch *l, Chunk **chunks, View *v, const View *more, int from)
   add_times(l, chunks, &v->others, others_of(l, more), 0);
 }
 
+/* Drop all times of a view. */
 static void clear(View *v) { v->own.size = v->others.size = 0; }
 
 /* A view gets what lanes of a warp know, and what they did themselves up to a time. */
@@ -86,6 +92,7 @@ static void gather_view(Launch *l, Block *b, View *v, int warp, uint32_t lanes, 
   }
 }
 
+/* Publish for other blocks what threads did up to a time. */
 static void publish(Block *b, int first, int count, uint32_t time) {
   for (int k = first; k < first + count; k++)
     if (time > b->published[k]) {
@@ -105,6 +112,7 @@ static void gather(Launch *l, Block *b, Knowledge *all, int warp, uint32_t lanes
   }
 }
 
+/* Lanes of a warp know what those who met knew. */
 static void learn(Launch *l, Block *b, int warp, uint32_t lanes, const Knowledge *all) {
   FOR_LANES(k, lanes) {
     join(l, &b->chunks, &b->knowledge[warp * LANES + k].known, &all->known, 0);
@@ -215,6 +223,7 @@ static void acquire_fence(Launch *l, Block *b, const Warp *w, uint32_t lanes, in
   }
 }
 
+/* A fence: it acquires, and then releases. */
 static int fence(Launch *l, Block *b, Warp *w, int wide, uint32_t mask) {
   acquire_fence(l, b, w, mask, wide);
   release_fence(l, b, w, mask, wide);
@@ -222,6 +231,7 @@ static int fence(Launch *l, Block *b, Warp *w, int wide, uint32_t mask) {
   return NEXT;
 }
 
+/* The flag at a place of a hash table; NULL if there is none, and none is made. */
 static Flag *flag_at(Launch *l, Chunk **chunks, Flags *flags, uint64_t place, int make) {
   if (!flags->size && !make)
     return NULL;

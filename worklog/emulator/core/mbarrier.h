@@ -32,10 +32,12 @@ typedef struct {
   int32_t source, how, number, dimensions, size, coordinates[5];
 } Given;
 
+/* The operands of an instruction. */
 static const Given *given_of(const Launch *l, const Instruction *i) {
   return (const Given *)(l->lists + i->target);
 }
 
+/* The address of an operand in a lane. */
 static uint64_t address_of(const Warp *w, Where where, int lane) {
   int64_t base =
       where.kind & WIDE_PLACE ? AT(int64_t, where.base)[lane] : AT(int32_t, where.base)[lane];
@@ -50,6 +52,7 @@ static uint64_t near_of(const Launch *l, const Block *b, const Warp *w, Where wh
   return located(l, rank_of(l, b, w), address_of(w, where, lane), (uint64_t)width);
 }
 
+/* A number of a lane, or the other one if there is no operand. */
 static int64_t value_of(const Warp *w, int32_t offset, int lane, int64_t other) {
   return offset == NONE ? other : (int64_t)AT(uint32_t, offset)[lane];
 }
@@ -95,6 +98,7 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
       memcpy(out->data[k] + 4 * j, &AT(uint32_t, source->values[j])[k], 4);
 }
 
+/* cp.async: lanes' parts of a copy are issued. */
 static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   const Given *given = given_of(l, i);
   Async *own = b->async;
@@ -145,6 +149,7 @@ static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landi
   f->lanes &= ~landing;
 }
 
+/* Drop the copies of a warp of which no part is in flight. */
 static void drop_landed(Async *own, int warp) {
   int kept = 0;
   for (int k = 0; k < own->flights[warp].count; k++)
@@ -282,6 +287,7 @@ static int land(Launch *l, Block *b, int number) {
   return kept < count || own->tracked_count < before;
 }
 
+/* Whether an mbarrier's address is invalid, which is reported. */
 static int outside_shared(Launch *l, Block *b, int32_t pc, int thread, int64_t start) {
   int within = start >= 0 && start <= l->shared_size - 8;
   if (within && start % 8 == 0)
@@ -291,6 +297,7 @@ static int outside_shared(Launch *l, Block *b, int32_t pc, int thread, int64_t s
   return 1;
 }
 
+/* The mbarrier at a byte of shared memory, or NULL. */
 static Mbarrier *known_at(const Block *b, int64_t start) {
   for (int k = b->async->mbarriers_count - 1; k >= 0; k--)
     if (b->async->mbarriers[k].start == start && b->async->mbarriers[k].alive)
@@ -311,6 +318,7 @@ static Mbarrier *find(Launch *l, Block *b, int32_t pc, int thread, int64_t start
   return m;
 }
 
+/* mbarrier.init of a thread. */
 static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t start, int64_t count) {
   Async *own = b->async;
   if (outside_shared(l, b, pc, thread, start))

@@ -71,6 +71,7 @@ static double number_of(const uint32_t *row, int type, int k) {
   return type == F16 ? from_half(half) : as_float(half << 16);
 }
 
+/* A number whose exponent is near 0. */
 static inline float near(float significand, int32_t exponent) {
   return significand == 0.0f ? 0.0f : significand * as_float((uint32_t)(exponent + 127) << 23);
 }
@@ -121,6 +122,7 @@ static int unpack(const uint32_t *row, int type, int count, int negated, float *
   return out;
 }
 
+/* Unpack A and B. */
 static void unpack_both(const Form *f, Matrices *x) {
   int depth = f->depth, floats = f->type < S32, found, all = 0;
   for (int m = 0; m < f->rows; m++) {
@@ -207,6 +209,7 @@ static inline void add_floats(const Form *f, const Matrices *x, int m, int n, in
   }
 }
 
+/* c + a row of A times 8 columns of B, of integers. */
 static void add_integers(const Form *f, const Matrices *x, int m, int n, const uint32_t *c,
                          uint32_t *out) {
   const int32_t *a = x->exponent_a + m * f->depth;

@@ -88,6 +88,7 @@ static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, i
   return !handed_over(l, b, (int)(number / size), (int)(number % size), before->time, by, lenient);
 }
 
+/* Whether two accesses have no order: an earlier one, and a thread's at an instruction. */
 static inline int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread,
                             int32_t pc) {
   if (!before->thread || before->thread == thread)

@@ -9,6 +9,7 @@
 
 #include "state.h"
 
+/* The poison of a register. */
 static Poison *poison_of(const Warp *w, int32_t offset) { return &w->poison[offset / SLOT]; }
 
 /* Lanes in which an operand is poisoned. */
@@ -45,12 +46,14 @@ static void use(Launch *l, Block *b, Warp *w, int32_t pc, int32_t offset, uint32
     poison->lanes = 0;
 }
 
+/* An instruction uses several operands. */
 static void use_all(Launch *l, Block *b, Warp *w, int32_t pc, const int32_t *registers, int count,
                     uint32_t mask) {
   for (int k = 0; w->poisoned && k < count; k++)
     use(l, b, w, pc, registers[k], mask);
 }
 
+/* Before an instruction runs: what its operands' poison means for it. */
 static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                          uint32_t mask) {
   if (i->kind == SHUFFLE || i->kind == WARP)

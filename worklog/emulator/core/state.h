@@ -19,6 +19,7 @@ enum { MOST_WARPS = 8 * 32, BARRIERS = 16, SLOT = 128 };
   for (uint64_t place = (start) / (uint64_t)(grain); \
        (size) > 0 && place * (uint64_t)(grain) < (start) + (size); place++)
 
+/* The next lane of a mask, or LANES. */
 static inline int next_lane(uint32_t mask, int after) {
   uint64_t rest = (uint64_t)mask >> (after + 1);
   return rest ? after + 1 + __builtin_ctzll(rest) : LANES;
@@ -205,6 +206,7 @@ static void *zeros(Launch *l, size_t size) {
   return out;
 }
 
+/* Free a list of chunks. */
 static void free_chunks(Chunk *chunk) {
   while (chunk) {
     Chunk *next = chunk->next;
@@ -250,16 +252,25 @@ static uint64_t hash(uint64_t seed, const void *data, size_t size) {
 
 /* Threads. */
 
+/* The number of threads, in whole warps. */
 static int threads_of(const Block *b) { return b->warps_count * LANES; }
+
+/* The number of a warp. */
 static int number_of_warp(const Block *b, const Warp *w) { return (int)(w - b->warps); }
+
+/* The number of a warp's first thread. */
 static int first_of(const Block *b, const Warp *w) { return number_of_warp(b, w) * LANES; }
 
 /* Of a block of a cluster: how many warps it has; which one a warp is in; the number of a thread's
  * in the launch. */
 static int own_warps(const Launch *l, const Block *b) { return b->warps_count / l->blocks; }
+
+/* The number of a warp's block in its cluster. */
 static int rank_of(const Launch *l, const Block *b, const Warp *w) {
   return number_of_warp(b, w) / own_warps(l, b);
 }
+
+/* The number of a thread's block in the launch. */
 static int64_t block_of(const Launch *l, const Block *b, int thread) {
   return l->numbers[b->order * l->blocks + thread / LANES / own_warps(l, b)];
 }

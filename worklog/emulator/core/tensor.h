@@ -98,6 +98,7 @@ static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, cons
     put(w, NONE, d[k], out[k], NULL, mask);
 }
 
+/* D = A B + C of f64. */
 static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int32_t *a,
                              const int32_t *b, const int32_t *c, uint32_t mask) {
 #define NUMBER(registers, place, lane) ((double *)(w->file + (registers)[place]))[lane]
@@ -119,6 +120,7 @@ static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int
           NUMBER(d, 2 * i + e, lane) = out[i][e][lane];
 }
 
+/* mma and wmma.mma. */
 static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_t mask) {
   const int32_t *d = f->registers, *x = d + f->counts[0], *y = x + f->counts[1],
                 *c = y + f->counts[2];
@@ -137,6 +139,7 @@ static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_
 
 /* Loads and stores of matrices: what a lane accesses passes through `l->scratch`. */
 
+/* Transpose a matrix of 8 x 8 halves. */
 static void turn(uint32_t *words) {
   uint16_t old[64], *halves = (uint16_t *)words;
   memcpy(old, words, sizeof old);
@@ -266,6 +269,7 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
   }
 }
 
+/* An instruction of tensor cores, but for wgmma. */
 static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   const Fragment *f = (const Fragment *)(l->lists + i->target);
   const int32_t *registers = f->numbers + 2 * f->places_count;

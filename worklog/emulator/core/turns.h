@@ -47,6 +47,7 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   }
 }
 
+/* Free a block. Its memory is kept for the next one. */
 static void free_block(Launch *l, Block *b) {
   l->frames -= b->frames;
   for (int k = 0; b->async && k < b->async->loads_count; k++)
@@ -128,6 +129,7 @@ static uint64_t random_of(Launch *l) {
   return l->seed;
 }
 
+/* Whether a warp has lanes to run; the launch gets the place of the first ones. */
 static int is_stuck(Launch *l, const Block *b, const Warp *w) {
   if (!w->paths_count)
     return 0;
@@ -319,6 +321,7 @@ static int round_of(Launch *l, int64_t *left) {
   return l->status;
 }
 
+/* Run a launch until it ends, or has to return to Python. The status of the launch. */
 int launch_run(Launch *l) {
   int64_t left = l->slice;
   int status;
@@ -359,6 +362,7 @@ int launch_run(Launch *l) {
   return DONE;
 }
 
+/* Free what a launch has allocated. */
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++)
     free_block(l, l->resident[k]);

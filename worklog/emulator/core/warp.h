@@ -18,10 +18,12 @@ typedef struct {
   int32_t at[LANES];
 } Meeting;
 
+/* Whether lanes at two instructions may meet. */
 static int can_meet(const Launch *l, int32_t pc, int32_t other) {
   return pc == other || (l->code[pc].meets != ALIGNED && l->code[pc].meets == l->code[other].meets);
 }
 
+/* The meeting of lanes at these places. */
 static Meeting meeting_of(const Launch *l, const Warp *w, const Path *places, int count) {
   Meeting m = {.places = places, .count = count};
   for (int n = 0; n < count; n++) {
@@ -166,6 +168,7 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
   }
 }
 
+/* Set a lane's bit of a predicate. */
 static void set_bit(const Warp *w, int32_t offset, int lane, uint32_t bit) {
   if (offset != NONE)
     *AT(uint32_t, offset) = (*AT(uint32_t, offset) & ~(1u << lane)) | bit << lane;

@@ -151,6 +151,7 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
   return 1;
 }
 
+/* An instruction of a warp group. */
 static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   int number = number_of_warp(b, w), reads = 0;
   if (!async_of(l, b))
