@@ -87,7 +87,7 @@ class Row(NamedTuple):
     free: words that the forms don't have, in groups: at most one word of each, in any order
     forms: by opcode, or "*", the core's kind/operation, and its operands in order
 
-    Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
+    Operands are fields of a record: `a:u32` a value of a type, `d` the result, `shared`, `global` an address, `number#` a
     literal, `_` ignored, `...` ignored with all that follow; `a:u32=0` takes no operand, `?` may be missing.
     """
 
@@ -118,20 +118,20 @@ INSTRUCTIONS = (
     ("red", Row("other", "atom", "void parts", free=REDUCTION, forms=ATOMICS)),
     ("cp.async", Row("load", "cp", "void parts", COPIES,
                      f"{SHARED} | L2::cache_hint | {PREFETCH}", {
-        "cp.async.{ca,cg}.global": "ASYNC/COPY near far _ size:u32?",
+        "cp.async.{ca,cg}.global": "ASYNC/COPY shared global _ size:u32?",
         "cp.async.commit_group": "ASYNC/COPY_COMMIT",
         "cp.async.wait_all": "ASYNC/COPY_WAIT",
         "cp.async.wait_group": "ASYNC/COPY_WAIT number#",
-        "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK near",
+        "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK shared",
     })),
     ("cp.async.bulk", Row("load", "cp", "void parts", COPIES,
                           "read | multicast::cluster | cta_group::1 | tile | L2::cache_hint", {
         "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
         "cp.async.bulk.wait_group": "ASYNC/BULK_WAIT number#",
         **{f"cp.async.bulk.{{,tensor}}.{BOX}.{shared}.global.mbarrier::complete_tx::bytes":
-               "ASYNC/BULK_LOAD near far coordinates:u32 barrier size:u16?" for shared in SHARED.split()[1:]},
-        "cp.async.bulk.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far near coordinates:u32",
-        f"cp.async.bulk.tensor.{BOX}.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far coordinates:u32 near",
+               "ASYNC/BULK_LOAD shared global coordinates:u32 barrier size:u16?" for shared in SHARED.split()[1:]},
+        "cp.async.bulk.global.shared::cta.bulk_group": "ASYNC/BULK_STORE global shared coordinates:u32",
+        f"cp.async.bulk.tensor.{BOX}.global.shared::cta.bulk_group": "ASYNC/BULK_STORE global coordinates:u32 shared",
         f"cp.async.bulk.prefetch.{{,tensor}}.{BOX}.L2.global": "ALU ...",
     })),
     ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
@@ -161,13 +161,13 @@ INSTRUCTIONS = (
     })),
     ("mbarrier", Row("other", "", "", "this form of mbarrier: check this kernel on a GPU",
                      f"cta cluster | {SHARED} | b64", {
-        "mbarrier.init": "ASYNC/INITIALISE near number:u32",
-        "mbarrier.inval": "ASYNC/INVALIDATE near",
-        "mbarrier.{expect_tx,complete_tx}.{,relaxed}": "ASYNC/EXPECT near number:u32",
-        f"mbarrier.{ARRIVES}": "ASYNC/ARRIVE_AT d:b64? near number:u32?",
-        "mbarrier.{arrive,arrive_drop}.expect_tx.{,release,relaxed}": "ASYNC/ARRIVE_AT d:b64? near size:u32",
-        "mbarrier.{test_wait,try_wait}.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:b64 _?",
-        "mbarrier.{test_wait,try_wait}.parity.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
+        "mbarrier.init": "ASYNC/INITIALISE shared number:u32",
+        "mbarrier.inval": "ASYNC/INVALIDATE shared",
+        "mbarrier.{expect_tx,complete_tx}.{,relaxed}": "ASYNC/EXPECT shared number:u32",
+        f"mbarrier.{ARRIVES}": "ASYNC/ARRIVE_AT d:b64? shared number:u32?",
+        "mbarrier.{arrive,arrive_drop}.expect_tx.{,release,relaxed}": "ASYNC/ARRIVE_AT d:b64? shared size:u32",
+        "mbarrier.{test_wait,try_wait}.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred shared value:b64 _?",
+        "mbarrier.{test_wait,try_wait}.parity.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred shared value:u32 _?",
         "mbarrier.pending_count": "ASYNC/PENDING_COUNT d:u32 a:b64",
     })),
     ("mapa getctarank", Row(free="shared::cluster", forms={

@@ -9,7 +9,7 @@ build.py compiles one unit:
 - core.c runs instructions; turns.h starts blocks and lets them and their warps take turns; blocks.h has barriers,
   warp.h lanes that meet, calls.h frames of functions.
 - access.h accesses every memory: it resolves, checks, orders, counts (count.h) and moves. order.h finds races, by what
-  knowledge.h and flight.h say of threads and copies; poison.h follows values that nobody wrote.
+  vector_clock.h and flight.h say of threads and copies; poison.h follows values that nobody wrote.
 - mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h tensor cores.
 
 Memory of a block is freed together when it ends. A view says up to which times others' accesses are known: each thread

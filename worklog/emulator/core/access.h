@@ -167,7 +167,7 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
   return changes;
 }
 
-/* The lanes whose addresses are valid; the others are told, and load zeros. in: the memory that all
+/* The lanes whose addresses are valid; the others are byte, and load zeros. in: the memory that all
  * are in, or NULL. */
 static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc,
                              const Pattern *p, const uint64_t *address, uint32_t mask,
@@ -205,7 +205,7 @@ static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_
     if (!wrong[kind])
       continue;
     uint64_t x = address[__builtin_ctz(wrong[kind])] - (kind == OUTSIDE_ARRAY ? first : 0);
-    tell_lanes(l, b, w, kind, pc, wrong[kind], (int64_t)x);
+    report_lanes(l, b, w, kind, pc, wrong[kind], (int64_t)x);
   }
   uint32_t bad = wrong[OUT_OF_BOUNDS] | wrong[MISALIGNED] | wrong[READ_ONLY];
   zero(s, w, bad & mask);
@@ -225,18 +225,18 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
   int thread = first_of(b, w) + lane, missing = 0;
   int shared = m == &b->shared;
   for (int cell = 0; cell < width; cell += l->grain) {
-    uint64_t place = (at + (uint64_t)cell) >> shift, told = address;
+    uint64_t place = (at + (uint64_t)cell) >> shift, byte = address;
     if (shared && s->op != LOAD)
-      told += (uint64_t)cell;
+      byte += (uint64_t)cell;
     if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place)))
       missing |= 1 << cell / s->size;
     int same = s->op == STORE && m->cells && unchanged(s, w, lane, m->data + at, cell, l->grain);
     if (same && shared)
       same = by_one_line(l, &m->cells[place].write, s);
     if (s->op == LOAD && s->read_only && m->cells && m->cells[place].write.thread)
-      tell_race(l, b, STALE_READ, pc, &m->cells[place].write, thread, told);
+      report_race(l, b, STALE_READ, pc, &m->cells[place].write, thread, byte);
     else if (m->cells)
-      order(l, b, m, place, pc, thread, told, s->op != LOAD, same);
+      order(l, b, m, place, pc, thread, byte, s->op != LOAD, same);
     if (s->op == STORE && m->written)
       m->written[place] = !(w->poisoned && poisoned(w, s->values[cell / s->size]) >> lane & 1);
   }
@@ -325,16 +325,16 @@ static void check_presence(Launch *l, Block *b, const Warp *w, int32_t pc, const
   FOR_LANES(k, mask) {
     int rank = (int)(address[k] / (uint64_t)l->shared_stride),
         known = b->met || rank == rank_of(l, b, w);
-    const Knowledge *own = &b->knowledge[first_of(b, w) + k];
+    const VectorClock *own = &b->clocks[first_of(b, w) + k];
     for (int n = rank * threads; n < (rank + 1) * threads && !known; n++)
       known = time_of(&own->known.own, n) > 0;
     early |= (uint32_t)!known << k;
     late |= (b->left >> rank & 1) << k;
   }
   if (early)
-    tell_lanes(l, b, w, NOT_STARTED, pc, early, 0);
+    report_lanes(l, b, w, NOT_STARTED, pc, early, 0);
   if (late)
-    tell_lanes(l, b, w, BLOCK_LEFT, pc, late, 0);
+    report_lanes(l, b, w, BLOCK_LEFT, pc, late, 0);
 }
 
 /* Access one memory. */

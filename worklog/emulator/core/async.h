@@ -121,8 +121,8 @@ static int read_map(Launch *l, uint64_t address, int dimensions, Box *out) {
   return out->layout.dimensions == dimensions;
 }
 
-/* Whether the places of a box are valid; else they are told. along: what must be a multiple of 16
- * bytes, too. */
+/* Whether the places of a box are valid; else they are reported. along: what must be a multiple of
+ * 16 bytes, too. */
 static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int stores) {
   int64_t unit = tensor ? TENSOR_GRAIN : BULK_GRAIN, low = 0;
   int32_t kind = NONE;
@@ -144,17 +144,17 @@ static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int
     return 1;
   const int64_t *c = x->corner;
   const int64_t far = (int64_t)x->address;
-  tell_thread(l, b, kind, x->pc, NONE, x->thread, l->own_size,
-              NUMBERS(x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]));
+  report_thread(l, b, kind, x->pc, NONE, x->thread, l->own_size,
+                NUMBERS(x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]));
   return 0;
 }
 
 /* The box of a lane: bytes one after the other, or what a tensor map says. Whether it is valid. */
 static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruction *i, int lane,
                   Box *x) {
-  const Given *given = given_of(l, i);
-  int thread = first_of(b, w) + lane, tensor = given->dimensions;
-  int64_t along = value_of(w, given->coordinates[0], lane, 0),
+  const AsyncOperands *operands = operands_of(l, i);
+  int thread = first_of(b, w) + lane, tensor = operands->dimensions;
+  int64_t along = value_of(w, operands->coordinates[0], lane, 0),
           pieces = (along + BULK_GRAIN - 1) / BULK_GRAIN;
   const Layout bytes = {1,
                         BULK_GRAIN,
@@ -165,23 +165,23 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
                         {pieces, 1, 1, 1, 1},
                         {1, 1, 1, 1, 1}};
   *x = (Box){.layout = bytes};
-  x->address = address_of(w, given->far, lane);
+  x->address = address_of(w, operands->global, lane);
   if (tensor && !read_map(l, x->address, tensor, x)) {
-    tell_thread(l, b, NO_TENSOR_MAP, pc, NONE, thread, 0, NULL);
+    report_thread(l, b, NO_TENSOR_MAP, pc, NONE, thread, 0, NULL);
     l->status = ABORTED;
     return 0;
   }
   for (int d = 0; d < tensor; d++)
-    x->corner[d] = AT(int32_t, given->coordinates[d])[lane];
+    x->corner[d] = AT(int32_t, operands->coordinates[d])[lane];
   x->size = x->layout.counts[0] * strips_of(&x->layout) * x->layout.item;
   x->pc = pc;
   x->thread = thread;
-  x->start = (int64_t)near_of(l, b, w, given->near, lane, 1);
+  x->start = (int64_t)shared_of(l, b, w, operands->shared, lane, 1);
   x->group = b->async->bulk_group[thread];
   if (!check_box(l, b, x, tensor, tensor ? x->corner[0] * x->layout.item : along,
                  i->op == BULK_STORE))
     return 0;
-  Site *source = &l->sites[given->source];
+  Site *source = &l->sites[operands->source];
   if (l->counting)
     count_box(l, source, x);
   const uint64_t step[LANES] = {
@@ -197,9 +197,10 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
 
 /* The copy of a lane; a multicast has one in each block of the cluster that its mask names. */
 static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, Box x) {
-  const Given *given = given_of(l, i);
-  uint64_t barrier = near_of(l, b, w, given->barrier, lane, 8), stride = (uint64_t)l->shared_stride;
-  int cast = given->size != NONE, mask = cast ? AT(uint16_t, given->size)[lane] : 1;
+  const AsyncOperands *operands = operands_of(l, i);
+  uint64_t barrier = shared_of(l, b, w, operands->barrier, lane, 8),
+           stride = (uint64_t)l->shared_stride;
+  int cast = operands->size != NONE, mask = cast ? AT(uint16_t, operands->size)[lane] : 1;
   for (int rank = 0; mask >> rank; rank++) {
     if (!(mask >> rank & 1))
       continue;
@@ -209,14 +210,14 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
       barrier = (uint64_t)rank * stride + barrier % stride;
     const int64_t far = (int64_t)x.address;
     if (rank >= l->blocks)
-      tell_thread(l, b, BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size,
-                  NUMBERS(x.start, x.size, far));
+      report_thread(l, b, BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size,
+                    NUMBERS(x.start, x.size, far));
     Mbarrier *m = rank < l->blocks ? find(l, b, x.pc, x.thread, (int64_t)barrier) : NULL;
     if (!m)
       continue;
     if (!m->fenced)
-      tell_thread(l, b, UNFENCED_INIT, x.pc, m->pc, x.thread, 0, NUMBERS(m->start));
-    m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
+      report_thread(l, b, UNFENCED_INIT, x.pc, m->pc, x.thread, 0, NUMBERS(m->start));
+    m->fenced = 1; /* reported once: libcu++ itself leaves the fence out */
     x.barrier = (int32_t)(m - b->async->mbarriers);
     x.phase = m->phase;
     x.data = zeros(l, (size_t)x.size + 1);
@@ -225,7 +226,7 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
     move_box(l, &x, x.data, 1);
     FOR_CELLS(place, (uint64_t)x.start, l->checking ? (uint64_t)x.size : 0, l->grain) {
       order(l, b, &b->shared, place, x.pc, x.thread, place * (uint64_t)l->grain, 1, 0);
-      bring(b, x.pc, place, x.barrier, m->phase + 1);
+      publish_cell(b, x.pc, place, x.barrier, m->phase + 1);
     }
     append(l, &b->chunks, &b->async->loads, &b->async->loads_count, &x, sizeof x);
   }
@@ -255,7 +256,7 @@ static void wait_stores(Launch *l, Block *b, int warp, uint32_t lanes, int count
 static void finish_copies(Launch *l, Block *b) {
   for (int n = 0; b->async && n < b->async->stores_count; n++) {
     const Box *x = &b->async->stores[n];
-    tell_thread(l, b, STORE_UNWAITED, x->pc, NONE, x->thread, 0, NULL);
+    report_thread(l, b, STORE_UNWAITED, x->pc, NONE, x->thread, 0, NULL);
     move_box(l, x, b->shared.data + x->start, 0);
   }
 }
@@ -265,7 +266,7 @@ static void finish_copies(Launch *l, Block *b) {
 /* An instruction of asynchronous copies or mbarriers. */
 static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                         uint32_t mask) {
-  int warp = number_of_warp(b, w), number = i->target == NONE ? 0 : given_of(l, i)->number;
+  int warp = number_of_warp(b, w), number = i->target == NONE ? 0 : operands_of(l, i)->number;
   Async *own = async_of(l, b);
   if (!own)
     return STOP;
@@ -285,7 +286,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       const Mbarrier *m = &own->mbarriers[k];
       own->mbarriers[k].fenced |= m->owner / LANES == warp && mask >> m->owner % LANES & 1;
     }
-    if (given_of(l, i)->how & OF_INIT)
+    if (operands_of(l, i)->flags & OF_INIT)
       return fence(l, b, w, 1, mask);
     FOR_LANES(k, mask)
       own->proxied[warp * LANES + k] = b->clock;

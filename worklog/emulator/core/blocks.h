@@ -10,11 +10,11 @@
 enum { REGISTERS = 65536 }; /* of a multiprocessor */
 
 /* Tell of lanes of several warps of a block. */
-static void tell_block(Launch *l, Block *b, int32_t kind, int32_t pc, const uint32_t *lanes,
-                       int64_t value) {
+static void report_block(Launch *l, Block *b, int32_t kind, int32_t pc, const uint32_t *lanes,
+                         int64_t value) {
   for (int k = 0; k < b->warps_count; k++)
     if (lanes[k])
-      tell_lanes(l, b, &b->warps[k], kind, pc, lanes[k], value);
+      report_lanes(l, b, &b->warps[k], kind, pc, lanes[k], value);
 }
 
 /* The first warp of the block whose barrier it is: each block of a cluster has BARRIERS numbers. */
@@ -76,7 +76,7 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
     if (b->arrivals[n].pc == other && released[b->arrivals[n].warp])
       others += __builtin_popcount(b->arrivals[n].mask);
   if (other != INT32_MAX && (split || !counted)) {
-    Event *event = tell_thread(l, b, DIVERGENT_BARRIER, first, other, thread, others, NULL);
+    Event *event = report_thread(l, b, DIVERGENT_BARRIER, first, other, thread, others, NULL);
     if (event && event->count == 1)
       event->warps_differ = !split;
   }
@@ -85,7 +85,7 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
   for (int k = start; k < end; k++)
     exited[k] = b->warps[k].started & ~b->warps[k].live;
   if (b->exited && !counted)
-    tell_block(l, b, AFTER_EXIT, first, exited, 0);
+    report_block(l, b, AFTER_EXIT, first, exited, 0);
 }
 
 /* bar.red: its result for the lanes of the first to the last warp, from the predicates of these. */
@@ -126,9 +126,9 @@ static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arriv
   }
   for (int k = start; k < end; k++)
     if (arrived[k])
-      gather(l, b, &b->named[number], k, arrived[k]);
+      vc_release(l, b, &b->named[number], k, arrived[k]);
   for (int k = start; k < end; k++)
-    learn(l, b, k, released[k], &b->named[number]);
+    vc_acquire(l, b, k, released[k], &b->named[number]);
   tick(b);
 }
 
@@ -177,7 +177,7 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
     everyone += b->warps[k].live || *arrived;
   }
   go_on(b, number, passing);
-  tell_block(l, b, BARRIER_AGAIN, passes_at, again, (int64_t)(number % BARRIERS) << 32);
+  report_block(l, b, BARRIER_AGAIN, passes_at, again, (int64_t)(number % BARRIERS) << 32);
   if (pass)
     order_barrier(l, b, number, passing, none);
   int32_t needed = wanted ? wanted / LANES : everyone, alone = wanted == LANES;
@@ -189,7 +189,7 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
     return 0;
   check_places(l, b, number, released, counted);
   if (counted && uncounted)
-    tell_block(l, b, BARRIER_MIXED, place, with_count, (int64_t)(number % BARRIERS) << 32);
+    report_block(l, b, BARRIER_MIXED, place, with_count, (int64_t)(number % BARRIERS) << 32);
   /* A barrier for 32 threads: each warp completes it alone. */
   for (int k = 0; k < b->warps_count && alone; k++) {
     if (reduces)
@@ -204,7 +204,7 @@ static int release_barrier(Launch *l, Block *b, int number, int late) {
   go_on(b, number, released);
   int64_t value = (int64_t)(number % BARRIERS) << 32 | wanted;
   if (total > needed && !alone)
-    tell_block(l, b, BARRIER_MORE, place, released, value);
+    report_block(l, b, BARRIER_MORE, place, released, value);
   return 1;
 }
 
@@ -226,19 +226,19 @@ static int release(Launch *l, Block *b) {
  * have not exited. */
 static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                            uint32_t mask) {
-  Knowledge *all = &b->cluster;
+  VectorClock *all = &b->cluster;
   int first = first_of(b, w), waits = i->op == CLUSTER_WAIT;
   uint32_t wrong = waits ? mask & ~w->owing : mask & w->owing;
   if (wrong)
-    tell_lanes(l, b, w, waits ? CLUSTER_UNARRIVED : CLUSTER_AGAIN, pc, wrong, 0);
+    report_lanes(l, b, w, waits ? CLUSTER_UNARRIVED : CLUSTER_AGAIN, pc, wrong, 0);
   if (!waits) {
     w->come |= mask;
     w->owing |= mask;
     FOR_LANES(k, l->checking && i->op == CLUSTER_ARRIVE ? mask : 0) {
-      Knowledge *own = &b->knowledge[first + k];
-      know(l, &b->chunks, &all->known.own, first + k, b->clock);
-      join(l, &b->chunks, &all->known, &own->known, threads_of(b));
-      join(l, &b->chunks, &all->shown, &own->shown, 0);
+      VectorClock *own = &b->clocks[first + k];
+      vc_set(l, &b->chunks, &all->known.own, first + k, b->clock);
+      vc_join(l, &b->chunks, &all->known, &own->known, threads_of(b));
+      vc_join(l, &b->chunks, &all->shown, &own->shown, 0);
       publish(b, first + k, 1, own->wide);
     }
     tick(b);
@@ -250,11 +250,11 @@ static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instr
   if (w->come & mask) { /* all learn what each did before it arrived */
     for (int k = 0; k < b->warps_count; k++)
       b->warps[k].come = 0;
-    join(l, &b->chunks, &b->common.known, &all->known, 0);
-    join(l, &b->chunks, &b->common.shown, &all->shown, 0);
-    clear(&all->known);
-    clear(&all->shown);
-    b->learned = b->met = 1;
+    vc_join(l, &b->chunks, &b->common.known, &all->known, 0);
+    vc_join(l, &b->chunks, &b->common.shown, &all->shown, 0);
+    vc_clear(&all->known);
+    vc_clear(&all->shown);
+    b->has_acquired = b->met = 1;
     tick(b);
   }
   w->owing &= ~mask;
@@ -275,7 +275,7 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
       return;
   b->left |= 1u << rank;
   for (int k = rank * count; k < (rank + 1) * count; k++)
-    gather_view(l, b, &all, k, b->warps[k].started, b->clock);
+    vc_release_view(l, b, &all, k, b->warps[k].started, b->clock);
   FOR_CELLS(place, start, l->checking ? (uint64_t)l->own_size : 0, l->grain) {
     const Cell *cell = &b->shared.cells[place];
     const Stamp *stamps[] = {&cell->write, &cell->read, &cell->other};
@@ -285,8 +285,8 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
       if (!stamps[n]->thread || own || agent >= threads_of(b) ||
           stamps[n]->time <= time_of(&all.own, agent))
         continue;
-      tell_thread(l, b, LEFT_EARLY, stamps[n]->pc, pc, agent, (int64_t)(place * (uint64_t)l->grain),
-                  NULL);
+      report_thread(l, b, LEFT_EARLY, stamps[n]->pc, pc, agent,
+                    (int64_t)(place * (uint64_t)l->grain), NULL);
     }
   }
 }
@@ -310,8 +310,8 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
   if (wrong) {
     int lane = __builtin_ctz(wrong);
-    tell_lanes(l, b, w, BARRIER_WRONG, pc, wrong,
-               (int64_t)((uint64_t)numbers[lane] << 32 | counts[lane]));
+    report_lanes(l, b, w, BARRIER_WRONG, pc, wrong,
+                 (int64_t)((uint64_t)numbers[lane] << 32 | counts[lane]));
     l->status = ABORTED;
     return STOP;
   }
@@ -364,7 +364,7 @@ static void check_registers(Launch *l, Block *b) {
     return;
   for (int k = 0; k < b->warps_count; k++)
     lanes[k] = b->warps[k].registers_pc == pc ? b->warps[k].started : 0;
-  tell_block(l, b, REGISTERS_WANTED, pc, lanes, wanted);
+  report_block(l, b, REGISTERS_WANTED, pc, lanes, wanted);
 }
 
 #endif

@@ -99,8 +99,8 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
     if (caller && caller->stack > stack)
       stack = caller->stack;
     if (!known || depth > DEEPEST || stack + needed / LANES > STACK) {
-      tell_lanes(l, b, w, known ? CALLS_TOO_DEEP : NO_FUNCTION, pc, 1u << k,
-                 target + FIRST_FUNCTION);
+      report_lanes(l, b, w, known ? CALLS_TOO_DEEP : NO_FUNCTION, pc, 1u << k,
+                   target + FIRST_FUNCTION);
       l->status = ABORTED;
       return STOP;
     }

@@ -58,7 +58,8 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
 
 /* trap and brkpt, and a failed assertion, with the address of its text. */
 static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  tell_lanes(l, b, w, TRAPPED, pc, mask, i->a == NONE ? 0 : AT(int64_t, i->a)[__builtin_ctz(mask)]);
+  report_lanes(l, b, w, TRAPPED, pc, mask,
+               i->a == NONE ? 0 : AT(int64_t, i->a)[__builtin_ctz(mask)]);
   l->status = ABORTED;
   return STOP;
 }

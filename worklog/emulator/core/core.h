@@ -220,7 +220,7 @@ typedef struct {
   int32_t strong;    /* an atomic or ordered access: no race with another one */
   /* the operation, of ops.py; values: of its operands; results: the old values' registers */
   int32_t atomic;
-  int32_t order; /* how it takes part in a hand-over, see knowledge.h */
+  int32_t order; /* how it takes part in a hand-over, see vector_clock.h */
   int32_t results[4];
   int64_t offset;
   /* of the shared array that the address comes from; size NONE: unknown. Of a generic access,

@@ -248,9 +248,11 @@ class Decoder(RegisterFile):
         field: of a form in isa.Row
         """
         name, _, type_ = field.partition(":")
-        if name in ("near", "far", "barrier"):
+        if name in ("shared", "global", "barrier"):
             place, wide, offset = self.address(instruction, operand)
-            if name == "near" and not any(part.startswith("shared") for part in instruction.parts):
+            if name == "shared" and not any(
+                part.startswith("shared") for part in instruction.parts
+            ):
                 wide |= GENERIC
             parsed.places[name] = place, wide, offset
         elif name == "coordinates":
@@ -265,7 +267,7 @@ class Decoder(RegisterFile):
             parsed.fields[name] = self.source(operand, type_)
 
     def asynchronous(self, instruction: Instruction, parsed: _Operands) -> dict[str, int]:
-        """Return a record, and list what async.h's Given has."""
+        """Return a record, and list what mbarrier.h's AsyncOperands has."""
         parts = instruction.parts
         fields = parsed.fields
         coordinates = parsed.coordinates
@@ -276,7 +278,7 @@ class Decoder(RegisterFile):
             raise instruction.unsupported()
         nowhere = (NONE, 0, 0)
         values = list[int]()
-        for name in ("near", "far", "barrier"):
+        for name in ("shared", "global", "barrier"):
             values += parsed.places.get(name, nowhere)
         number = self.numbers.get(instruction.pc, NONE)
         values += [number + 1, sum(bit for part, bit in FLAGS.items() if part in parts)]
@@ -295,7 +297,7 @@ class Decoder(RegisterFile):
             "d": fields.get("d", NONE),
             "site": number,
             "target": target,
-            "a": fields.get("a", parsed.places.get("near", nowhere)[0]),
+            "a": fields.get("a", parsed.places.get("shared", nowhere)[0]),
             "b": fields.get("value", NONE),
         }
 

@@ -10,7 +10,7 @@
 #include "access.h"
 
 enum place { WIDE_PLACE = 1, GENERIC_PLACE = 2 };
-enum manner {
+enum async_flag {
   DROPS = 1,
   RELAXED = 2,
   NO_COMPLETE = 4,
@@ -28,13 +28,13 @@ typedef struct { /* an address: its register, enum place, and offset */
 
 /* Of an instruction, in the launch's lists. size, number, coordinates: registers, or NONE */
 typedef struct {
-  Where near, far, barrier;
-  int32_t source, how, number, dimensions, size, coordinates[5];
-} Given;
+  Where shared, global, barrier;
+  int32_t source, flags, number, dimensions, size, coordinates[5];
+} AsyncOperands;
 
 /* The operands of an instruction. */
-static const Given *given_of(const Launch *l, const Instruction *i) {
-  return (const Given *)(l->lists + i->target);
+static const AsyncOperands *operands_of(const Launch *l, const Instruction *i) {
+  return (const AsyncOperands *)(l->lists + i->target);
 }
 
 /* The address of an operand in a lane. */
@@ -47,8 +47,8 @@ static uint64_t address_of(const Warp *w, Where where, int lane) {
 }
 
 /* In the cluster's shared memory: see `located`. */
-static uint64_t near_of(const Launch *l, const Block *b, const Warp *w, Where where, int lane,
-                        int width) {
+static uint64_t shared_of(const Launch *l, const Block *b, const Warp *w, Where where, int lane,
+                          int width) {
   return located(l, rank_of(l, b, w), address_of(w, where, lane), (uint64_t)width);
 }
 
@@ -60,9 +60,9 @@ static int64_t value_of(const Warp *w, int32_t offset, int lane, int64_t other) 
 /* cp.async. */
 
 /* The bytes that lanes copy: zeros from `size` bytes on, which are not read. */
-static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *given, uint32_t mask,
-                        Copied *out) {
-  Site *source = &l->sites[given->source];
+static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const AsyncOperands *operands,
+                        uint32_t mask, AsyncCopy *out) {
+  Site *source = &l->sites[operands->source];
   for (int j = 0; j < 4; j++) {
     source->values[j] = l->scratch + SLOT * j;
     memset(w->file + source->values[j], 0, SLOT);
@@ -74,14 +74,14 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
     uint32_t lanes = 0;
     uint64_t address[LANES];
     FOR_LANES(k, mask) {
-      int64_t size = value_of(w, given->size, k, out->width);
+      int64_t size = value_of(w, operands->size, k, out->width);
       lanes |= (uint32_t)(j ? size < out->width && size > 4 * (j - 1) : size >= out->width) << k;
     }
     if (!lanes)
       continue;
     for (int k = 0; k < LANES; k++) {
       int lane = lanes >> k & 1 ? k : __builtin_ctz(lanes);
-      address[k] = address_of(w, given->far, lane) + (uint64_t)(j ? 4 * (j - 1) : 0);
+      address[k] = address_of(w, operands->global, lane) + (uint64_t)(j ? 4 * (j - 1) : 0);
     }
     if (j) {
       word.count = 1;
@@ -100,17 +100,17 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
 
 /* cp.async: lanes' parts of a copy are issued. */
 static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  const Given *given = given_of(l, i);
+  const AsyncOperands *operands = operands_of(l, i);
   Async *own = b->async;
   Site *s = &l->sites[i->site];
   int warp = number_of_warp(b, w), first = warp * LANES;
-  Copied new = {.pc = pc, .width = 4 * s->count};
-  use(l, b, w, pc, given->size, mask);
+  AsyncCopy new = {.pc = pc, .width = 4 * s->count};
+  use(l, b, w, pc, operands->size, mask);
   mark_first(b, w, i->site);
-  read_source(l, b, w, pc, given, mask, &new);
+  read_source(l, b, w, pc, operands, mask, &new);
   for (int k = 0; k < LANES; k++)
     new.place[k] =
-        near_of(l, b, w, given->near, mask >> k & 1 ? k : __builtin_ctz(mask), new.width);
+        shared_of(l, b, w, operands->shared, mask >> k & 1 ? k : __builtin_ctz(mask), new.width);
   Buffer *in;
   new.lanes = valid(l, b, w, s, pc, pattern_of(s, new.place, mask), new.place, mask, &in);
   note(l, b, w, NULL, pc, SHARED, new.lanes, new.place);
@@ -123,9 +123,9 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
       FOR_CELLS(place, new.place[k], (uint64_t)new.width, l->grain) {
         const Stamp *last = &b->shared.cells[place].write;
         int same = last->pc == pc && last->time == b->clock;
-        own->busy[place].waiter = 0;
+        own->states[place].waiter = 0;
         if (turn)
-          own->busy[place].flying = pc + 1;
+          own->states[place].flying = pc + 1;
         else
           order(l, b, &b->shared, place, pc, first + k, place * (uint64_t)l->grain, 1, same);
       }
@@ -134,13 +134,13 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
 
 /* Lanes' parts of a copy land. Accesses before its issue were checked then, and those since as to
  * bytes in flight. */
-static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landing) {
+static void land_flight(Launch *l, Block *b, int warp, AsyncCopy *f, uint32_t landing) {
   FOR_LANES(k, landing) {
     memcpy(b->shared.data + f->place[k], f->data[k], (size_t)f->width);
     if (!l->checking)
       continue;
     FOR_CELLS(place, f->place[k], (uint64_t)f->width, l->grain) {
-      b->async->busy[place].flying = 0;
+      b->async->states[place].flying = 0;
       b->shared.written[place] = 1;
       b->shared.cells[place] =
           (Cell){.write = {b->base + (uint32_t)(warp * LANES + k) + 1, b->clock, f->pc}};
@@ -162,7 +162,7 @@ static void drop_landed(Async *own, int warp) {
 
 /* Arrivals and expected bytes of a thread count. A phase that waits for none ends. */
 static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t arrivals,
-                       int64_t bytes, int how) {
+                       int64_t bytes, int flags) {
   m->bytes += bytes;
   if (bytes > 0) {
     m->expected_pc = pc;
@@ -170,73 +170,108 @@ static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread,
   }
   if (arrivals > m->pending) {
     int32_t kind = m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND;
-    tell_thread(l, b, kind, pc, m->pc, thread, 0, NUMBERS(m->start, m->count, m->phase, m->bytes));
+    report_thread(l, b, kind, pc, m->pc, thread, 0,
+                  NUMBERS(m->start, m->count, m->phase, m->bytes));
     return;
   }
   m->pending -= arrivals;
-  if (how & DROPS)
+  if (flags & DROPS)
     m->count -= arrivals;
-  if (how & NO_COMPLETE && !m->pending)
-    tell_thread(l, b, COMPLETED_ANYWAY, pc, NONE, thread, 0, NUMBERS(m->start));
+  if (flags & NO_COMPLETE && !m->pending)
+    report_thread(l, b, COMPLETED_ANYWAY, pc, NONE, thread, 0, NUMBERS(m->start));
   if (m->pending || m->bytes)
     return;
   if (m->waited < m->phase)
-    tell_thread(l, b, NOT_WAITED, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, m->phase - 1));
+    report_thread(l, b, NOT_WAITED, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, m->phase - 1));
   m->waited = m->phase++;
   m->pending = m->count;
   m->refused = 0;
   if (!l->checking)
     return;
   int agent = threads_of(b) + (int)(m - b->async->mbarriers);
-  know(l, &b->chunks, &m->gathered.known.own, agent, (uint32_t)m->phase);
-  join(l, &b->chunks, &m->done.known, &m->gathered.known, 0);
-  join(l, &b->chunks, &m->done.shown, &m->gathered.shown, 0);
+  vc_set(l, &b->chunks, &m->gathered.known.own, agent, (uint32_t)m->phase);
+  vc_join(l, &b->chunks, &m->done.known, &m->gathered.known, 0);
+  vc_join(l, &b->chunks, &m->done.shown, &m->gathered.shown, 0);
 }
 
-/* Land arrivals, in their order, and with each one the earlier ones of its lanes: those of an
- * mbarrier, or those that wait for the same copies as these lanes of a warp, older than group
- * `newest`. */
+/* Whether an arrival waits for a copy of these lanes that is older than group `newest`. */
+static int waits_for(const Async *own, const PendingArrival *t, uint32_t waiting,
+                     const int64_t *newest) {
+  for (int k = 0; k < own->flights[t->warp].count; k++) {
+    const AsyncCopy *f = &own->flights[t->warp].all[k];
+    if (f->number >= t->first_later)
+      continue;
+    FOR_LANES(lane, f->lanes & t->lanes & waiting)
+      if (f->group[lane] < newest[lane])
+        return 1;
+  }
+  return 0;
+}
+
+/* Mark the arrivals that are due: those of an mbarrier, or those that wait for the same copies as
+ * these lanes of a warp, older than group `newest`; and the earlier ones of their lanes. */
+static void mark_due(Async *own, int barrier, int warp, uint32_t waiting, const int64_t *newest) {
+  for (int n = 0; n < own->tracked_count; n++) {
+    PendingArrival *t = &own->tracked[n];
+    t->due = t->barrier == barrier;
+    if (waiting && t->warp == warp && waits_for(own, t, waiting, newest))
+      t->due = 1;
+    if (!t->due)
+      continue;
+    for (int k = 0; k < n; k++) {
+      PendingArrival *earlier = &own->tracked[k];
+      if (earlier->warp == t->warp && earlier->lanes & t->lanes)
+        earlier->due = 1;
+    }
+  }
+}
+
+/* The mbarrier of an arrival publishes these lanes' parts of a copy. Those that wait for the copy
+ * itself are kept as waiters. */
+static void publish_copy(Launch *l, Block *b, const PendingArrival *t, const AsyncCopy *f,
+                         uint32_t landing, uint32_t waiting, const int64_t *newest) {
+  Async *own = b->async;
+  int64_t phase = own->mbarriers[t->barrier].phase + 1;
+  FOR_LANES(k, landing)
+    FOR_CELLS(place, f->place[k], (uint64_t)f->width, l->grain) {
+      publish_cell(b, f->pc, place, t->barrier, phase);
+      if (!(waiting >> k & 1) || f->group[k] >= newest[k])
+        continue;
+      CellState *state = &own->states[place];
+      state->waiter = t->warp * LANES + k + 1;
+      state->landed = b->clock;
+    }
+}
+
+/* Land the copies that an arrival waits for, and count it. */
+static void arrive_tracked(Launch *l, Block *b, const PendingArrival *t, uint32_t waiting,
+                           const int64_t *newest) {
+  Async *own = b->async;
+  for (int n = 0; n < own->flights[t->warp].count; n++) {
+    AsyncCopy *f = &own->flights[t->warp].all[n];
+    uint32_t landing = f->number < t->first_later ? f->lanes & t->lanes : 0;
+    land_flight(l, b, t->warp, f, landing);
+    if (l->checking)
+      publish_copy(l, b, t, f, landing, waiting, newest);
+  }
+  drop_landed(own, t->warp);
+  int thread = t->warp * LANES + __builtin_ctz(t->lanes);
+  count_down(l, b, &own->mbarriers[t->barrier], t->pc, thread, __builtin_popcount(t->lanes), 0, 0);
+}
+
+/* Land the arrivals that are due, in their order: see `mark_due`. */
 static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t waiting,
                          const int64_t *newest) {
   Async *own = b->async;
   int count = own->tracked_count;
-  for (int n = 0; n < count; n++) {
-    Tracked *t = &own->tracked[n];
-    t->due = t->barrier == barrier;
-    for (int k = 0; waiting && t->warp == warp && k < own->flights[warp].count; k++) {
-      const Copied *f = &own->flights[warp].all[k];
-      if (f->number < t->upto)
-        FOR_LANES(lane, f->lanes & t->lanes & waiting)
-          t->due |= f->group[lane] < newest[lane];
-    }
-    for (int k = 0; t->due && k < n; k++)
-      if (own->tracked[k].warp == t->warp && own->tracked[k].lanes & t->lanes)
-        own->tracked[k].due = 1;
-  }
+  mark_due(own, barrier, warp, waiting, newest);
   own->tracked_count = 0;
   for (int n = 0; n < count; n++) {
-    Tracked t = own->tracked[n];
-    Mbarrier *to = &own->mbarriers[t.barrier];
-    if (!t.due) {
+    PendingArrival t = own->tracked[n];
+    if (t.due)
+      arrive_tracked(l, b, &t, waiting, newest);
+    else
       own->tracked[own->tracked_count++] = t;
-      continue;
-    }
-    for (int j = 0; j < own->flights[t.warp].count; j++) {
-      Copied *f = &own->flights[t.warp].all[j];
-      uint32_t landing = f->number < t.upto ? f->lanes & t.lanes : 0;
-      land_flight(l, b, t.warp, f, landing);
-      FOR_LANES(k, l->checking ? landing : 0)
-        FOR_CELLS(place, f->place[k], (uint64_t)f->width, l->grain) {
-          bring(b, f->pc, place, t.barrier, to->phase + 1);
-          if (!(waiting >> k & 1) || f->group[k] >= newest[k])
-            continue;
-          own->busy[place].waiter = t.warp * LANES + k + 1;
-          own->busy[place].landed = b->clock;
-        }
-    }
-    drop_landed(own, t.warp);
-    count_down(l, b, to, t.pc, t.warp * LANES + __builtin_ctz(t.lanes), __builtin_popcount(t.lanes),
-               0, 0);
   }
 }
 
@@ -250,7 +285,7 @@ static void wait_copies(Launch *l, Block *b, const Warp *w, uint32_t mask, int c
     newest[k] = (int64_t)own->group[warp * LANES + k] - count;
   land_tracked(l, b, NONE, warp, mask, newest);
   for (int n = 0; n < own->flights[warp].count; n++) {
-    Copied *f = &own->flights[warp].all[n];
+    AsyncCopy *f = &own->flights[warp].all[n];
     uint32_t landing = 0;
     for (int k = 0; k < LANES; k++)
       landing |= (uint32_t)(f->group[k] < newest[k]) << k;
@@ -278,8 +313,8 @@ static int land(Launch *l, Block *b, int number) {
       memset(b->shared.written + x.start / l->grain, 1,
              (size_t)((x.size + l->grain - 1) / l->grain));
     if (x.phase != m->phase)
-      tell_thread(l, b, BYTES_UNEXPECTED, x.pc, m->expected_pc, x.thread, 0,
-                  NUMBERS(m->start, x.phase, x.size));
+      report_thread(l, b, BYTES_UNEXPECTED, x.pc, m->expected_pc, x.thread, 0,
+                    NUMBERS(m->start, x.phase, x.size));
     else
       count_down(l, b, m, x.pc, x.thread, 0, -x.size, 0);
   }
@@ -292,8 +327,8 @@ static int outside_shared(Launch *l, Block *b, int32_t pc, int thread, int64_t s
   int within = start >= 0 && start <= l->shared_size - 8;
   if (within && start % 8 == 0)
     return 0;
-  tell_thread(l, b, within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0,
-              NUMBERS(start, l->own_size));
+  report_thread(l, b, within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0,
+                NUMBERS(start, l->own_size));
   return 1;
 }
 
@@ -312,9 +347,9 @@ static Mbarrier *find(Launch *l, Block *b, int32_t pc, int thread, int64_t start
     return NULL;
   Mbarrier *m = known_at(b, start);
   if (!m)
-    tell_thread(l, b, NO_MBARRIER, pc, NONE, thread, 0, NUMBERS(start));
+    report_thread(l, b, NO_MBARRIER, pc, NONE, thread, 0, NUMBERS(start));
   else if (l->checking && !knows(b, thread, m->owner, m->clock))
-    tell_thread(l, b, MBARRIER_UNSEEN, pc, m->pc, thread, 0, NUMBERS(start));
+    report_thread(l, b, MBARRIER_UNSEEN, pc, m->pc, thread, 0, NUMBERS(start));
   return m;
 }
 
@@ -325,11 +360,11 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
     return;
   Mbarrier *old = known_at(b, start), new = {.start = start, .count = count, .pending = count};
   if (old) {
-    tell_thread(l, b, MBARRIER_AGAIN, pc, old->pc, thread, 0, NUMBERS(start));
+    report_thread(l, b, MBARRIER_AGAIN, pc, old->pc, thread, 0, NUMBERS(start));
     old->alive = 0;
   }
   if (count < 1 || count > MOST_COUNT)
-    tell_thread(l, b, MBARRIER_COUNT, pc, NONE, thread, 0, NUMBERS(start, count));
+    report_thread(l, b, MBARRIER_COUNT, pc, NONE, thread, 0, NUMBERS(start, count));
   new.owner = thread;
   new.pc = pc;
   new.alive = 1;
@@ -339,23 +374,24 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
     const Stamp *last = &b->shared.cells[place].write;
     int writer = (int)((last->thread - 1) % (uint32_t)threads_of(b));
     if (unordered(l, b, last, b->base + (uint32_t)thread + 1, last->pc))
-      tell_thread(l, b, MBARRIER_OVERWRITTEN, last->pc, pc, writer,
-                  (int64_t)(place * (uint64_t)l->grain), NULL);
-    own->busy[place].initialised = pc + 1;
+      report_thread(l, b, MBARRIER_OVERWRITTEN, last->pc, pc, writer,
+                    (int64_t)(place * (uint64_t)l->grain), NULL);
+    own->states[place].initialised = pc + 1;
   }
 }
 
 /* A lane asks whether a phase is complete. */
 static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, const Instruction *i,
                      int lane) {
-  int how = given_of(l, i)->how, parity = how & PARITY, thread = first_of(b, w) + lane, done;
+  int flags = operands_of(l, i)->flags, parity = flags & PARITY, thread = first_of(b, w) + lane,
+      done;
   int64_t phase = parity ? 0 : (int64_t)(AT(uint64_t, i->b)[lane] >> PENDING_BITS);
   if (parity)
     done = (AT(uint32_t, i->b)[lane] & 1) != (m->phase & 1);
   else
     done = phase < m->phase;
   if (!parity && (phase > m->phase || phase < m->phase - 1))
-    tell_thread(l, b, WRONG_STATE, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, phase));
+    report_thread(l, b, WRONG_STATE, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, phase));
   uint32_t bit = 1u << lane;
   if (!done)
     *AT(uint32_t, i->d) &= ~bit;
@@ -363,10 +399,10 @@ static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, cons
   m->refused |= !done;
   if (done)
     m->waited = m->phase;
-  if (!done || !l->checking || how & RELAXED)
+  if (!done || !l->checking || flags & RELAXED)
     return;
-  learn(l, b, number_of_warp(b, w), bit, &m->done);
-  b->learned = 1;
+  vc_acquire(l, b, number_of_warp(b, w), bit, &m->done);
+  b->has_acquired = 1;
 }
 
 /* cp.async.mbarrier.arrive: lanes arrive once their cp.async have landed. COUNTED (noinc): the
@@ -374,30 +410,30 @@ static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, cons
 static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, const Instruction *i,
                   uint32_t lanes) {
   Async *own = b->async;
-  Tracked new = {.barrier = (int32_t)(m - own->mbarriers),
-                 .pc = pc,
-                 .warp = number_of_warp(b, w),
-                 .lanes = lanes};
-  new.upto = own->issued;
-  if (!(given_of(l, i)->how & COUNTED))
+  PendingArrival new = {.barrier = (int32_t)(m - own->mbarriers),
+                        .pc = pc,
+                        .warp = number_of_warp(b, w),
+                        .lanes = lanes};
+  new.first_later = own->issued;
+  if (!(operands_of(l, i)->flags & COUNTED))
     m->pending += __builtin_popcount(lanes);
   if (l->checking)
-    gather(l, b, &m->gathered, new.warp, lanes);
+    vc_release(l, b, &m->gathered, new.warp, lanes);
   append(l, &b->chunks, &own->tracked, &own->tracked_count, &new, sizeof new);
 }
 
 /* Lanes use mbarriers: those of one mbarrier together. */
 static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                         uint32_t mask) {
-  const Given *given = given_of(l, i);
+  const AsyncOperands *operands = operands_of(l, i);
   int first = first_of(b, w);
   int64_t start[LANES];
   if (i->op == WAIT_FOR)
     *AT(uint32_t, i->d) |= mask;
   FOR_LANES(k, mask) {
-    start[k] = (int64_t)near_of(l, b, w, given->near, k, 8);
+    start[k] = (int64_t)shared_of(l, b, w, operands->shared, k, 8);
     if (i->op == INITIALISE)
-      initialise(l, b, pc, first + k, start[k], value_of(w, given->number, k, 0));
+      initialise(l, b, pc, first + k, start[k], value_of(w, operands->number, k, 0));
     if (i->op == ARRIVE_AT && i->d != NONE)
       AT(uint64_t, i->d)[k] = 0;
   }
@@ -412,26 +448,27 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     if (i->op == INVALIDATE)
       m->alive = 0;
     FOR_CELLS(place, (uint64_t)m->start, i->op == INVALIDATE && l->checking ? 8u : 0u, l->grain)
-      b->async->busy[place].initialised = 0;
+      b->async->states[place].initialised = 0;
     if (i->op == TRACK)
       track(l, b, w, m, pc, i, lanes);
     if (i->op == WAIT_FOR)
       land(l, b, (int)(m - b->async->mbarriers));
-    if (i->op == ARRIVE_AT && l->checking && !(given->how & RELAXED))
-      gather(l, b, &m->gathered, number_of_warp(b, w), lanes);
+    if (i->op == ARRIVE_AT && l->checking && !(operands->flags & RELAXED))
+      vc_release(l, b, &m->gathered, number_of_warp(b, w), lanes);
     FOR_LANES(k, lanes) {
-      int64_t number = value_of(w, given->number, k, i->op == ARRIVE_AT);
+      int64_t number = value_of(w, operands->number, k, i->op == ARRIVE_AT);
       if (i->op == WAIT_FOR)
         wait_for(l, b, w, m, pc, i, k);
       if (i->op == EXPECT)
-        count_down(l, b, m, pc, first + k, 0, given->how & COMPLETES ? -number : number, 0);
+        count_down(l, b, m, pc, first + k, 0, operands->flags & COMPLETES ? -number : number, 0);
       if (llabs(m->bytes) > MOST_COUNT)
-        tell_thread(l, b, BYTES_TOO_MANY, pc, NONE, first + k, 0, NUMBERS(m->start, MOST_COUNT));
+        report_thread(l, b, BYTES_TOO_MANY, pc, NONE, first + k, 0, NUMBERS(m->start, MOST_COUNT));
       if (i->op != ARRIVE_AT)
         continue;
       if (i->d != NONE)
         AT(uint64_t, i->d)[k] = (uint64_t)m->phase << PENDING_BITS | (uint64_t)m->pending;
-      count_down(l, b, m, pc, first + k, number, value_of(w, given->size, k, 0), given->how);
+      count_down(l, b, m, pc, first + k, number, value_of(w, operands->size, k, 0),
+                 operands->flags);
     }
     uint32_t done = i->op == WAIT_FOR ? lanes & *AT(uint32_t, i->d) : 0;
     if (done)
@@ -448,14 +485,14 @@ static int explain(Launch *l, const Block *b) {
     const Mbarrier *m = &b->async->mbarriers[k];
     if (m->alive && m->bytes && !m->pending) {
       int32_t kind = m->bytes > 0 ? BYTES_MISSING : BYTES_SURPLUS;
-      tell_thread(l, b, kind, m->expected_pc, NONE, m->expected_thread, 0,
-                  NUMBERS(m->start, m->phase, llabs(m->bytes)));
+      report_thread(l, b, kind, m->expected_pc, NONE, m->expected_thread, 0,
+                    NUMBERS(m->start, m->phase, llabs(m->bytes)));
       return ABORTED;
     }
     if (m->alive && m->refused)
-      tell_thread(l, b, PHASE_LACKS, k, NONE, 0, 0,
-                  NUMBERS(m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending,
-                          m->count, m->bytes));
+      report_thread(l, b, PHASE_LACKS, k, NONE, 0, 0,
+                    NUMBERS(m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending,
+                            m->count, m->bytes));
   }
   return ENDLESS;
 }

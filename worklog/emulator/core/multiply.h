@@ -9,7 +9,7 @@
 #include "access.h"
 
 enum number { F64, F32, TF32, F16, BF16, S32, S8, U8, S4, U4, B1 };
-enum how { PLAIN, SATFINITE, XOR_BITS };
+enum multiply_flag { PLAIN, SATFINITE, XOR_BITS };
 enum { WIDE = 8, MOST_ROWS = 32, MOST_COLUMNS = 256, WORDS = 8 };
 /* FRACTION: bits below the largest term; NO_EXPONENT: of a zero */
 enum { FRACTION = 25, LEAST_SUM = -133, NO_EXPONENT = -5000, NEAR = 60 };
@@ -23,7 +23,7 @@ typedef double Doubles __attribute__((vector_size(64), aligned(8)));
 /* One multiplication: what Python makes of an opcode. step: the K of one sum. turned: rows or
  * columns lie together. */
 typedef struct {
-  int32_t type, other, sum, rows, columns, depth, step, how, negated[2], turned[2];
+  int32_t type, other, sum, rows, columns, depth, step, flags, negated[2], turned[2];
   int32_t counts[4], registers[]; /* of d, a, b and c */
 } Form;
 
@@ -163,8 +163,8 @@ static double add_plainly(const Form *f, const Matrices *x, int m, int n, int st
  * each term is truncated to. The terms are below 2^27, so two sums of at most 8 of them each fit.
  * odd: some number may not be finite. */
 static inline void add_floats(const Form *f, const Matrices *x, int m, int n, int start,
-                              const float *given, int odd, double *out) {
-  Floats c = *(const Floats *)given;
+                              const float *sums, int odd, double *out) {
+  Floats c = *(const Floats *)sums;
   c = (Floats)((Ints)c & (((Ints)c & 0x7F800000) != 0x7F800000));
   const float *a = x->significand_a + m * f->depth;
   const int32_t *ea = x->exponent_a + m * f->depth;
@@ -204,7 +204,7 @@ static inline void add_floats(const Form *f, const Matrices *x, int m, int n, in
   total += __builtin_convertvector(uneven, Doubles);
   *(Doubles *)out = total * (Doubles)(__builtin_convertvector(most - FRACTION + 1023, Longs) << 52);
   for (int j = 0; (odd || x->odd_b[n / WIDE]) && j < WIDE; j++) {
-    double plain = add_plainly(f, x, m, n + j, start, given[j]);
+    double plain = add_plainly(f, x, m, n + j, start, sums[j]);
     out[j] = isfinite(plain) ? out[j] : plain;
   }
 }
@@ -215,7 +215,7 @@ static void add_integers(const Form *f, const Matrices *x, int m, int n, const u
   const int32_t *a = x->exponent_a + m * f->depth;
   const Ints *b = (const Ints *)(x->exponent_b + n * f->depth);
   Ints sums = {0};
-  if (f->how == XOR_BITS)
+  if (f->flags == XOR_BITS)
     for (int k = 0; k < f->depth; k++)
       sums += a[k] ^ b[k];
   else
@@ -223,7 +223,7 @@ static void add_integers(const Form *f, const Matrices *x, int m, int n, const u
       sums += a[k] * b[k];
   for (int j = 0; j < WIDE; j++) {
     int64_t exact = (int64_t)(int32_t)c[j] + sums[j];
-    if (f->how == SATFINITE)
+    if (f->flags == SATFINITE)
       exact = exact > INT32_MAX ? INT32_MAX : exact < INT32_MIN ? INT32_MIN : exact;
     out[j] = (uint32_t)exact;
   }

@@ -2,8 +2,8 @@
  * Included by core.c alone.
  *
  * Two accesses of different threads of one block are ordered by a barrier between them, so by their
- * times, and those of one warp also by a __syncwarp(). knowledge.h knows what else orders them. Two
- * strong accesses don't race, except between blocks with the scope of one block.
+ * times, and those of one warp also by a __syncwarp(). vector_clock.h knows what else orders them.
+ * Two strong accesses don't race, except between blocks with the scope of one block.
  *
  * Not reported: a missing fence behind a flag where the block is the same, or the read is strong or
  * bypasses the L1 cache, as ld.cg does: so the CUDA C++ Programming Guide hands over partial sums
@@ -17,8 +17,8 @@
  * that which a thread reaches earlier after the last barrier; of different blocks, that with the
  * lower pc. Where threads wait for others in loops, or at barriers of some warps, the order does
  * mean something. */
-static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before,
-                      int thread, uint64_t address) {
+static void report_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before,
+                        int thread, uint64_t address) {
   typedef struct {
     int64_t rank, block;
     int32_t thread, pc;
@@ -35,10 +35,10 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     /* The reader is early, or the copy. */
     int late = b->shared.written[address / (uint64_t)l->grain];
     if (late)
-      tell_thread(l, b, REFILLED, pc, before->pc, thread, (int64_t)address,
-                  NUMBERS(0, first.thread));
+      report_thread(l, b, REFILLED, pc, before->pc, thread, (int64_t)address,
+                    NUMBERS(0, first.thread));
     else
-      tell_thread(l, b, READ_EARLY, before->pc, pc, (int)(one - b->base), (int64_t)address, NULL);
+      report_thread(l, b, READ_EARLY, before->pc, pc, (int)(one - b->base), (int64_t)address, NULL);
     return;
   }
   if (first.block == second.block && before->pc != pc) {
@@ -49,14 +49,14 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
   if (first.rank == second.rank)
     late =
         first.block > second.block || (first.block == second.block && first.thread > second.thread);
-  if (kind != STALE_READ && late && !(l->fences && l->waits) && !b->learned) {
+  if (kind != STALE_READ && late && !(l->fences && l->waits) && !b->has_acquired) {
     other = first;
     first = second;
     second = other;
   }
   /* the read was before any write */
   int early = shared && !b->shared.written[address / (uint64_t)l->grain];
-  Event *event = tell(l, b, (Event){.kind = kind, .pc = second.pc, .other_pc = first.pc});
+  Event *event = report(l, b, (Event){.kind = kind, .pc = second.pc, .other_pc = first.pc});
   if (!event)
     return;
   event->numbers[0] |= early;
@@ -81,7 +81,7 @@ static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, i
   const Site *first = &l->sites[l->code[before->pc].site];
   if (site->strong && first->strong && (same || !((site->order | first->order) & WITHIN_BLOCK)))
     return 0;
-  if (!l->fences && !b->learned)
+  if (!l->fences && !b->has_acquired)
     return 1;
   int lenient = global && (same || site->strong || site->order & UNCACHED);
   int64_t number = before->thread - 1;
@@ -128,16 +128,16 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
     check_flight(l, b, pc, thread, place, writes);
   int clash = unordered(l, b, &cell->write, now.thread, pc);
   if (clash && !same && (writes || !cell->agreed))
-    tell_race(l, b, kind, pc, &cell->write, thread, address);
+    report_race(l, b, kind, pc, &cell->write, thread, address);
   if (!writes) {
     has_read(b, cell, now);
     return;
   }
   if (!same || shared) {
     if (unordered(l, b, &cell->read, now.thread, pc))
-      tell_race(l, b, kind, pc, &cell->read, thread, address);
+      report_race(l, b, kind, pc, &cell->read, thread, address);
     if (unordered(l, b, &cell->other, now.thread, pc))
-      tell_race(l, b, kind, pc, &cell->other, thread, address);
+      report_race(l, b, kind, pc, &cell->other, thread, address);
   }
   cell->agreed = clash && same && !shared;
   cell->write = now;
@@ -152,13 +152,13 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
     uint32_t writer = last->thread - 1 - b->base;
     check_flight(l, b, pc, thread, place, 0);
     if (unordered(l, b, last, b->base + (uint32_t)thread + 1, pc))
-      tell_race(l, b, SHARED_RACE, pc, last, thread, start);
+      report_race(l, b, SHARED_RACE, pc, last, thread, start);
     if (last->thread && writer < (uint32_t)threads_of(b))
       if (own->proxied[writer] < last->time && own->proxied[thread] < last->time)
-        tell_thread(l, b, MISSING_PROXY_FENCE, pc, last->pc, thread,
-                    (int64_t)(place * (uint64_t)l->grain), NULL);
-    own->busy[place].readers++;
-    own->busy[place].reader = pc;
+        report_thread(l, b, MISSING_PROXY_FENCE, pc, last->pc, thread,
+                      (int64_t)(place * (uint64_t)l->grain), NULL);
+    own->states[place].readers++;
+    own->states[place].reader = pc;
   }
 }
 
@@ -167,7 +167,7 @@ static void end_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t st
                         uint64_t size) {
   FOR_CELLS(place, start, b->async ? size : 0, l->grain) {
     Cell *cell = &b->shared.cells[place];
-    b->async->busy[place].readers--;
+    b->async->states[place].readers--;
     if (cell->read.thread != b->base + (uint32_t)thread + 1)
       cell->other = cell->read;
     cell->read = (Stamp){b->base + (uint32_t)thread + 1, b->clock, pc};

@@ -36,12 +36,12 @@ static void use(Launch *l, Block *b, Warp *w, int32_t pc, int32_t offset, uint32
     return;
   Poison *poison = poison_of(w, offset);
   int shuffled = l->code[poison->pc].kind == SHUFFLE;
-  tell(l, b,
-       (Event){.kind = shuffled ? UNDEFINED_SHUFFLE : UNINITIALISED,
-               .pc = poison->pc,
-               .other_pc = pc,
-               .thread = first_of(b, w) + __builtin_ctz(bad),
-               .lanes = bad});
+  report(l, b,
+         (Event){.kind = shuffled ? UNDEFINED_SHUFFLE : UNINITIALISED,
+                 .pc = poison->pc,
+                 .other_pc = pc,
+                 .thread = first_of(b, w) + __builtin_ctz(bad),
+                 .lanes = bad});
   if (!shuffled)
     poison->lanes = 0;
 }

@@ -1,4 +1,4 @@
-/* The state of the blocks that run, memory for it, and what is told of them. */
+/* The state of the blocks that run, memory for it, and what is reported of them. */
 #ifndef WORKLOG_STATE_H
 #define WORKLOG_STATE_H
 
@@ -85,8 +85,8 @@ typedef struct { /* a time for each of a number of agents; 0 for those beyond */
   int32_t size, room;
 } Times;
 
-/* Up to which times what agents of the block did is known (see knowledge.h), and how many rows of
- * other blocks, unless these have been forgotten since. */
+/* Up to which times what agents of the block did is known (see vector_clock.h), and how many rows
+ * of other blocks, unless these have been forgotten since. */
 typedef struct {
   Times own, others;
   int64_t forgotten;
@@ -98,7 +98,7 @@ typedef struct {
   View known, shown;
   /* when the thread executed the last fence, and the last one for other blocks */
   uint32_t fence, wide;
-} Knowledge;
+} VectorClock;
 
 typedef struct { /* what strong writes of an address released */
   uint64_t place;
@@ -153,11 +153,13 @@ struct Block {
   int64_t local_stride;
   Arrival *arrivals;
   int32_t arrivals_count;
-  /* learned: more than barriers orders threads; news: `published` has more than the last row */
-  int32_t learned, news;
-  Knowledge *knowledge;      /* by thread */
-  Knowledge common, meeting; /* of all threads; of lanes that meet */
-  Knowledge *named, cluster; /* of those that came to a barrier, by its number; to the cluster's */
+  /* has_acquired: more than barriers orders threads; news: `published` has more than the last row
+   */
+  int32_t has_acquired, news;
+  VectorClock *clocks;         /* by thread */
+  VectorClock common, meeting; /* of all threads; of lanes that meet */
+  VectorClock *named,
+      cluster; /* of those that came to a barrier, by its number; to the cluster's */
   /* of each thread: what any strong write of the block publishes */
   uint32_t *published;
   Flags flags;
@@ -261,8 +263,7 @@ static int number_of_warp(const Block *b, const Warp *w) { return (int)(w - b->w
 /* The number of a warp's first thread. */
 static int first_of(const Block *b, const Warp *w) { return number_of_warp(b, w) * LANES; }
 
-/* Of a block of a cluster: how many warps it has; which one a warp is in; the number of a thread's
- * in the launch. */
+/* The number of warps in one block of a cluster. */
 static int own_warps(const Launch *l, const Block *b) { return b->warps_count / l->blocks; }
 
 /* The number of a warp's block in its cluster. */
@@ -304,7 +305,7 @@ static inline int next_path(const Warp *w) {
 
 /* Tell of a thread, or of lanes of its warp. The first event of a kind and place is kept, and
  * counts the others; it is returned, unless there is no memory for it. */
-static Event *tell(Launch *l, const Block *b, Event new) {
+static Event *report(Launch *l, const Block *b, Event new) {
   new.count = new.lanes ? __builtin_popcount(new.lanes) : 1;
   for (int32_t k = 0; k < l->events_count; k++) {
     Event *known = &l->events[k];
@@ -320,26 +321,26 @@ static Event *tell(Launch *l, const Block *b, Event new) {
   return l->status == NO_MEMORY ? NULL : &l->events[l->events_count - 1];
 }
 /* Report what a thread does at an instruction. numbers: 8 of them, or NULL for zeros. */
-static Event *tell_thread(Launch *l, const Block *b, int32_t kind, int32_t pc, int32_t other_pc,
-                          int thread, int64_t value, const int64_t *numbers) {
+static Event *report_thread(Launch *l, const Block *b, int32_t kind, int32_t pc, int32_t other_pc,
+                            int thread, int64_t value, const int64_t *numbers) {
   Event event = {.kind = kind, .pc = pc, .other_pc = other_pc, .thread = thread, .value = value};
   if (numbers)
     memcpy(event.numbers, numbers, sizeof event.numbers);
-  return tell(l, b, event);
+  return report(l, b, event);
 }
 #define NUMBERS(...) ((const int64_t[8]){__VA_ARGS__})
 
 /* Report what lanes of a warp do at an instruction. */
-static void tell_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc,
-                       uint32_t lanes, int64_t value) {
+static void report_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc,
+                         uint32_t lanes, int64_t value) {
   int thread = first_of(b, w) + __builtin_ctz(lanes);
-  tell(l, b,
-       (Event){.kind = kind,
-               .pc = pc,
-               .other_pc = NONE,
-               .thread = thread,
-               .lanes = lanes,
-               .value = value});
+  report(l, b,
+         (Event){.kind = kind,
+                 .pc = pc,
+                 .other_pc = NONE,
+                 .thread = thread,
+                 .lanes = lanes,
+                 .value = value});
 }
 
 #endif

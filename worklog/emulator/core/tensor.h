@@ -34,7 +34,7 @@ static void put(Warp *w, int32_t pc, int32_t offset, const uint32_t *words, cons
 /* A finding where lanes of the warp don't execute an instruction. */
 static void whole(Launch *l, Block *b, Warp *w, int32_t pc, uint32_t mask) {
   if (mask != FULL)
-    tell_lanes(l, b, w, PART_OF_WARP, pc, ~mask, 0);
+    report_lanes(l, b, w, PART_OF_WARP, pc, ~mask, 0);
 }
 
 /* Multiplication. */
@@ -211,14 +211,14 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
   }
   if (crooked) {
     int k = __builtin_ctz(crooked);
-    tell(l, b,
-         (Event){.kind = CROOKED_MATRIX,
-                 .pc = pc,
-                 .other_pc = NONE,
-                 .thread = first_of(b, w) + k,
-                 .lanes = crooked,
-                 .value = (int64_t)start[k] & FULL,
-                 .other_block = (int64_t)stride[k]});
+    report(l, b,
+           (Event){.kind = CROOKED_MATRIX,
+                   .pc = pc,
+                   .other_pc = NONE,
+                   .thread = first_of(b, w) + k,
+                   .lanes = crooked,
+                   .value = (int64_t)start[k] & FULL,
+                   .other_block = (int64_t)stride[k]});
   }
   int matrices = load && s->count == 4 ? f->matrices : 0;
   for (int p = 0; p < f->places_count; p += matrices ? matrices : 1) {

@@ -78,7 +78,7 @@ static Block *new_block(Launch *l) {
   b->clock = b->time = 1;
   b->local_stride = (int64_t)stride;
   b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
-  b->knowledge = room(l, &b->chunks, sizeof *b->knowledge * (size_t)warps * LANES);
+  b->clocks = room(l, &b->chunks, sizeof *b->clocks * (size_t)warps * LANES);
   b->named = room(l, &b->chunks, sizeof *b->named * BARRIERS * (size_t)l->blocks);
   b->published = room(l, &b->chunks, sizeof *b->published * (size_t)warps * LANES);
   b->shared = (Buffer){.size = (uint64_t)l->shared_size, .writable = 1};

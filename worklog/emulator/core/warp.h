@@ -69,15 +69,15 @@ static void check_members(Launch *l, Block *b, Warp *w, const Meeting *m) {
     for (int n = 0; n < m->count; n++) {
       uint32_t lanes = wrong[kind] & (n ? m->places[n].mask : m->places[n].mask | ~active);
       if (lanes)
-        tell_lanes(l, b, w, NOT_A_MEMBER + kind, m->places[n].pc, lanes, 0);
+        report_lanes(l, b, w, NOT_A_MEMBER + kind, m->places[n].pc, lanes, 0);
     }
   }
   w->lived = 0;
 }
 
 /* shfl.sync: the lane that a lane reads; out of its segment: NONE. */
-static int source(int mode, int lane, uint32_t given, uint32_t limit) {
-  int distance = (int)(given & 31), clamp = (int)(limit & 31), segment = (int)(limit >> 8 & 31);
+static int source(int mode, int lane, uint32_t operand, uint32_t limit) {
+  int distance = (int)(operand & 31), clamp = (int)(limit & 31), segment = (int)(limit >> 8 & 31);
   int low = lane & segment, high = low | (clamp & ~segment), from = lane - distance;
   if (mode == UP)
     return from >= high ? from : NONE;

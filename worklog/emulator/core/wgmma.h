@@ -53,14 +53,14 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
   }
   memset(out, 0, sizeof *out * (size_t)rows);
   if (end > (uint64_t)l->own_size) {
-    tell(l, b,
-         (Event){.kind = MATRIX_OUTSIDE,
-                 .pc = pc,
-                 .other_pc = NONE,
-                 .thread = thread,
-                 .lanes = 1,
-                 .value = (int64_t)end,
-                 .other_block = l->own_size});
+    report(l, b,
+           (Event){.kind = MATRIX_OUTSIDE,
+                   .pc = pc,
+                   .other_pc = NONE,
+                   .thread = thread,
+                   .lanes = 1,
+                   .value = (int64_t)end,
+                   .other_block = l->own_size});
     return 0;
   }
   for (int k = 0; k < 2 * rows; k++) {
@@ -80,7 +80,7 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
     begin_reading(l, b, pc, thread, line, LINE);
   }
   if (fresh)
-    tell_lanes(l, b, w, MATRIX_UNWRITTEN, pc, 1, 0);
+    report_lanes(l, b, w, MATRIX_UNWRITTEN, pc, 1, 0);
   return l->checking;
 }
 
@@ -127,10 +127,10 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
     good =
         b->warps[k].live == FULL || (!b->warps[k].live && b->warps[k].multiplied >= w->multiplied);
   if (!good)
-    tell_lanes(l, b, w, PART_OF_GROUP, pc, 1, 0);
+    report_lanes(l, b, w, PART_OF_GROUP, pc, 1, 0);
   uint32_t early = mask & ~w->fenced;
   if (early)
-    tell_lanes(l, b, w, NO_GROUP_FENCE, pc, early & -early, 0);
+    report_lanes(l, b, w, NO_GROUP_FENCE, pc, early & -early, 0);
   for (int side = 0; side < 2; side++) {
     const uint64_t *values = AT(uint64_t, side ? i->b : i->a);
     int differ = 0, shifted = 0;
@@ -141,9 +141,9 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
       shifted |= values[k] >> 49 & 7;
     }
     if (differ)
-      tell_lanes(l, b, w, DESCRIPTORS, pc, 1, 0);
+      report_lanes(l, b, w, DESCRIPTORS, pc, 1, 0);
     if (shifted) {
-      tell_lanes(l, b, w, BASE_OFFSET, pc, 1, 0);
+      report_lanes(l, b, w, BASE_OFFSET, pc, 1, 0);
       l->status = ABORTED;
       return 0;
     }
@@ -199,7 +199,7 @@ static void check_groups(Launch *l, Block *b) {
       if (b->warps[n].multiplied < least)
         least = b->warps[n].multiplied;
     if (b->warps[k].multiplied > least)
-      tell_lanes(l, b, &b->warps[k], PART_OF_GROUP, b->warps[k].multiplies, 1, 0);
+      report_lanes(l, b, &b->warps[k], PART_OF_GROUP, b->warps[k].multiplies, 1, 0);
   }
 }
 

@@ -7,8 +7,8 @@
  * The block's own barrier needs no views: Block.time counts, and Warp.time.
  *
  * Hand-over through flags: PTX ISA, "Release and Acquire Patterns". */
-#ifndef WORKLOG_KNOWLEDGE_H
-#define WORKLOG_KNOWLEDGE_H
+#ifndef WORKLOG_VECTOR_CLOCK_H
+#define WORKLOG_VECTOR_CLOCK_H
 
 #include "state.h"
 
@@ -44,13 +44,13 @@ static int widen(Launch *l, Chunk **chunks, Times *t, int agents) {
 }
 
 /* Set an agent's time, unless it is later already. */
-static void know(Launch *l, Chunk **chunks, Times *t, int agent, uint32_t time) {
+static void vc_set(Launch *l, Chunk **chunks, Times *t, int agent, uint32_t time) {
   if (widen(l, chunks, t, agent + 1) && time > t->time[agent])
     t->time[agent] = time;
 }
 
 /* Set the times of agents from a number on to the later of two. */
-static void add_times(Launch *l, Chunk **chunks, Times *t, const Times *more, int from) {
+static void join_times(Launch *l, Chunk **chunks, Times *t, const Times *more, int from) {
   if (more->size <= from || !widen(l, chunks, t, more->size))
     return;
   for (int k = from; k < more->size; k++)
@@ -71,24 +71,24 @@ static const Times *others_of(const Launch *l, const View *v) {
 }
 
 /* A view also has what another one has, of agents of the block from a number on. */
-static void join(Launch *l, Chunk **chunks, View *v, const View *more, int from) {
-  add_times(l, chunks, &v->own, &more->own, from);
+static void vc_join(Launch *l, Chunk **chunks, View *v, const View *more, int from) {
+  join_times(l, chunks, &v->own, &more->own, from);
   renew(l, v);
-  add_times(l, chunks, &v->others, others_of(l, more), 0);
+  join_times(l, chunks, &v->others, others_of(l, more), 0);
 }
 
 /* Drop all times of a view. */
-static void clear(View *v) { v->own.size = v->others.size = 0; }
+static void vc_clear(View *v) { v->own.size = v->others.size = 0; }
 
 /* A view gets what lanes of a warp know, and what they did themselves up to a time. */
-static void gather_view(Launch *l, Block *b, View *v, int warp, uint32_t lanes, uint32_t time) {
-  join(l, &b->chunks, v, &b->common.known, 0);
+static void vc_release_view(Launch *l, Block *b, View *v, int warp, uint32_t lanes, uint32_t time) {
+  vc_join(l, &b->chunks, v, &b->common.known, 0);
   widen(l, &b->chunks, &v->own, threads_of(b));
   for (int k = 0; k < LANES; k++)
-    know(l, &b->chunks, &v->own, warp * LANES + k, b->warps[warp].time - 1);
+    vc_set(l, &b->chunks, &v->own, warp * LANES + k, b->warps[warp].time - 1);
   FOR_LANES(k, lanes) {
-    join(l, &b->chunks, v, &b->knowledge[warp * LANES + k].known, 0);
-    know(l, &b->chunks, &v->own, warp * LANES + k, time);
+    vc_join(l, &b->chunks, v, &b->clocks[warp * LANES + k].known, 0);
+    vc_set(l, &b->chunks, &v->own, warp * LANES + k, time);
   }
 }
 
@@ -102,22 +102,22 @@ static void publish(Block *b, int first, int count, uint32_t time) {
 }
 
 /* Those who meet know what lanes of a warp know and did. */
-static void gather(Launch *l, Block *b, Knowledge *all, int warp, uint32_t lanes) {
-  gather_view(l, b, &all->known, warp, lanes, b->clock);
+static void vc_release(Launch *l, Block *b, VectorClock *all, int warp, uint32_t lanes) {
+  vc_release_view(l, b, &all->known, warp, lanes, b->clock);
   FOR_LANES(k, lanes) {
-    const Knowledge *own = &b->knowledge[warp * LANES + k];
-    join(l, &b->chunks, &all->shown, &own->shown, 0);
+    const VectorClock *own = &b->clocks[warp * LANES + k];
+    vc_join(l, &b->chunks, &all->shown, &own->shown, 0);
     if (l->fences)
       publish(b, warp * LANES + k, 1, own->wide);
   }
 }
 
 /* Lanes of a warp know what those who met knew. */
-static void learn(Launch *l, Block *b, int warp, uint32_t lanes, const Knowledge *all) {
+static void vc_acquire(Launch *l, Block *b, int warp, uint32_t lanes, const VectorClock *all) {
   FOR_LANES(k, lanes) {
-    join(l, &b->chunks, &b->knowledge[warp * LANES + k].known, &all->known, 0);
-    join(l, &b->chunks, &b->knowledge[warp * LANES + k].shown, &all->shown, 0);
-    b->learned |= all->known.own.size;
+    vc_join(l, &b->chunks, &b->clocks[warp * LANES + k].known, &all->known, 0);
+    vc_join(l, &b->chunks, &b->clocks[warp * LANES + k].shown, &all->shown, 0);
+    b->has_acquired |= all->known.own.size;
   }
 }
 
@@ -129,7 +129,7 @@ static int knows(const Block *b, int thread, int agent, uint32_t time) {
     return 1;
   if (agent / LANES == thread / LANES && time < b->warps[agent / LANES].time)
     return 1;
-  return time <= time_of(&b->knowledge[thread].known.own, agent) ||
+  return time <= time_of(&b->clocks[thread].known.own, agent) ||
          time <= time_of(&b->common.known.own, agent);
 }
 
@@ -137,7 +137,7 @@ static int knows(const Block *b, int thread, int agent, uint32_t time) {
  * flag was seen. */
 static int handed_over(const Launch *l, const Block *b, int block, int thread, uint32_t time,
                        int by, int lenient) {
-  const Knowledge *own = &b->knowledge[by], *all = &b->common;
+  const VectorClock *own = &b->clocks[by], *all = &b->common;
   const View *views[] = {&own->known, &all->known, &own->shown, &all->shown};
   if (block != b->order && l->fences && time <= l->between->blocks[block].until)
     return 1;
@@ -156,15 +156,15 @@ static int handed_over(const Launch *l, const Block *b, int block, int thread, u
 /* All threads of a block have met: what mbarriers and other blocks did is known to all. */
 static void meet_block(Launch *l, Block *b) {
   int threads = threads_of(b);
-  for (int k = 0; k < threads && (b->learned || l->fences); k++) {
-    Knowledge *own = &b->knowledge[k];
+  for (int k = 0; k < threads && (b->has_acquired || l->fences); k++) {
+    VectorClock *own = &b->clocks[k];
     publish(b, k, 1, own->wide);
-    join(l, &b->chunks, &b->common.known, &own->known, threads);
-    join(l, &b->chunks, &b->common.shown, &own->shown, threads);
-    clear(&own->known);
-    clear(&own->shown);
+    vc_join(l, &b->chunks, &b->common.known, &own->known, threads);
+    vc_join(l, &b->chunks, &b->common.shown, &own->shown, threads);
+    vc_clear(&own->known);
+    vc_clear(&own->shown);
   }
-  b->learned = 0;
+  b->has_acquired = 0;
   tick(b);
   b->time = b->clock;
   for (int k = 0; k < b->warps_count; k++)
@@ -174,14 +174,14 @@ static void meet_block(Launch *l, Block *b) {
 /* Lanes of a warp have met. */
 static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
   int warp = number_of_warp(b, w), whole = lanes == w->started;
-  if (!whole || b->learned || l->fences) {
-    gather(l, b, &b->meeting, warp, lanes);
-    if (whole && !b->learned)
+  if (!whole || b->has_acquired || l->fences) {
+    vc_release(l, b, &b->meeting, warp, lanes);
+    if (whole && !b->has_acquired)
       b->meeting.known.own.size = 0; /* Warp.time says it */
-    learn(l, b, warp, lanes, &b->meeting);
+    vc_acquire(l, b, warp, lanes, &b->meeting);
   }
-  clear(&b->meeting.known);
-  clear(&b->meeting.shown);
+  vc_clear(&b->meeting.known);
+  vc_clear(&b->meeting.shown);
   tick(b);
   if (whole)
     w->time = b->clock;
@@ -199,7 +199,7 @@ static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lan
   if (wide)
     publish(b, first, LANES, w->time - 1);
   FOR_LANES(k, lanes) {
-    Knowledge *own = &b->knowledge[first + k];
+    VectorClock *own = &b->clocks[first + k];
     own->fence = b->clock;
     if (!wide)
       continue;
@@ -212,13 +212,13 @@ static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lan
 /* What strong reads have shown to these threads is known. */
 static void acquire_fence(Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
   FOR_LANES(k, lanes) {
-    Knowledge *own = &b->knowledge[first_of(b, w) + k];
+    VectorClock *own = &b->clocks[first_of(b, w) + k];
     const View *shown[] = {&own->shown, &b->common.shown};
     for (int n = 0; n < 2; n++) {
       View view = *shown[n];
       if (!wide)
         view.others.size = 0;
-      join(l, &b->chunks, &own->known, &view, 0);
+      vc_join(l, &b->chunks, &own->known, &view, 0);
     }
   }
 }
@@ -263,7 +263,7 @@ static Flag *flag_at(Launch *l, Chunk **chunks, Flags *flags, uint64_t place, in
 /* How many rows a block has published, with what a strong write of a thread publishes. */
 static uint32_t published(Launch *l, Block *b, int thread) {
   Published *own = &l->between->blocks[b->order];
-  uint32_t wide = b->knowledge[thread].wide, *last = own->count ? own->rows[own->count - 1] : NULL;
+  uint32_t wide = b->clocks[thread].wide, *last = own->count ? own->rows[own->count - 1] : NULL;
   if (!b->news && (!wide || (last && wide <= last[thread])))
     return (uint32_t)own->count;
   uint32_t *row = room(l, &l->between->chunks, sizeof *row * (size_t)threads_of(b));
@@ -309,7 +309,7 @@ static void forget(Launch *l) {
 static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uint64_t place) {
   int thread = first_of(b, w) + lane, wide = !(s->order & WITHIN_BLOCK),
       shared = s->space == SHARED;
-  Knowledge *own = &b->knowledge[thread];
+  VectorClock *own = &b->clocks[thread];
   Flags *flags[] = {&b->flags, &l->between->flags};
   Chunk **chunks[] = {&b->chunks, &l->between->chunks};
   const uint64_t key = place << 1 | (uint64_t)shared;
@@ -321,8 +321,8 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
     const Flag *flag = flag_at(l, chunks[k], flags[k], key, 0);
     if (!flag)
       continue;
-    join(l, &b->chunks, &own->shown, &flag->view, 0);
-    b->learned |= flag->view.own.size;
+    vc_join(l, &b->chunks, &own->shown, &flag->view, 0);
+    b->has_acquired |= flag->view.own.size;
   }
   if (s->op != STORE && s->order & ACQUIRES)
     acquire_fence(l, b, w, 1u << lane, wide);
@@ -337,16 +337,16 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
       continue;
     /* the value that is read counts; an atomic hands on what was there */
     if (s->op == STORE)
-      clear(&flag->view);
+      vc_clear(&flag->view);
     if (!k && own->fence)
-      gather_view(l, b, &flag->view, number_of_warp(b, w), 1u << lane, own->fence);
+      vc_release_view(l, b, &flag->view, number_of_warp(b, w), 1u << lane, own->fence);
     if (!k && !shared)
       continue;
     renew(l, &flag->view);
-    add_times(l, chunks[k], &flag->view.others, others_of(l, &own->known), 0);
-    add_times(l, chunks[k], &flag->view.others, others_of(l, &b->common.known), 0);
+    join_times(l, chunks[k], &flag->view.others, others_of(l, &own->known), 0);
+    join_times(l, chunks[k], &flag->view.others, others_of(l, &b->common.known), 0);
     if (rows)
-      know(l, chunks[k], &flag->view.others, b->order - l->between->first, rows);
+      vc_set(l, chunks[k], &flag->view.others, b->order - l->between->first, rows);
   }
   tick(b);
 }
