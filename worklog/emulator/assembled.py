@@ -68,7 +68,7 @@ class _Joiner:
         """Add the next instruction."""
         name = instruction.parts[0]
         is_load = name == "ld"
-        separates = "parts" in instruction.row.effects
+        separates = "parts" in instruction.opcode.effects
         access = self._access(instruction)
         if (is_load or separates) and {"global", "local"}.isdisjoint(instruction.parts):
             if name != "st" or access is None or access[0] not in self.stores:
@@ -103,7 +103,7 @@ class _Joiner:
         if not isinstance(address, Mem):
             return None
         size = size_of(parts[-1])
-        elements = instruction.row.elements
+        elements = instruction.opcode.elements
         if not WORD <= size <= HALF // elements:
             return None
         name = address.base.name if address.base else ""
@@ -180,7 +180,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
             group = groups[instruction.pc][0]
             width = group.width if group.leads else 0
         else:
-            width = size_of(instruction.parts[-1]) * instruction.row.elements
+            width = size_of(instruction.parts[-1]) * instruction.opcode.elements
         if width:
             counts[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
     return counts

@@ -240,7 +240,7 @@ class Coverage:
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            if instruction.row.loads:
+            if instruction.opcode.loads:
                 return {LOADED}, False
             return {VOTED} if instruction.parts[0] == "vote" else set(), True
 
@@ -294,7 +294,7 @@ class Coverage:
 
     def _input(self, instruction: Instruction) -> str:
         """Return the name of the input that an instruction's result is; "" if it computes the result."""
-        row = instruction.row
+        row = instruction.opcode
         source = instruction.operands[-1]
         if isinstance(source, Special):
             if source.name in PLACES:

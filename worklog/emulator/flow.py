@@ -55,9 +55,9 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
         if instruction.parts[0] in ("bra", "ret", "exit") and not is_joined:
             jumps.add(instruction.pc)
             starts.add(instruction.pc + 1)
-        elif instruction.row.barrier or instruction.op == "call.function":
+        elif instruction.opcode.barrier or instruction.op == "call.function":
             starts.add(instruction.pc + 1)
-        if instruction.row.meeting and not assembled:
+        if instruction.opcode.meeting and not assembled:
             starts.add(instruction.pc)
     order = sorted(starts - {len(code)})
     index_of = {pc: index for index, pc in enumerate(order)}
@@ -168,7 +168,7 @@ class Flow:
     @cached_property
     def fences(self) -> bool:
         """True if the kernel has fences, releases or acquires."""
-        return any(instruction.row.fence for instruction in self.kernel.instructions)
+        return any(instruction.opcode.fence for instruction in self.kernel.instructions)
 
     @cached_property
     def notes(self) -> list[tuple[int, Instruction, str, str]]:
@@ -209,7 +209,7 @@ class Flow:
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
         for _, start, stop in self.loops:
             for instruction in self.kernel.instructions[start:stop]:
-                orders = instruction.row.strong or instruction.row.fence
+                orders = instruction.opcode.strong or instruction.opcode.fence
                 if orders and elsewhere.isdisjoint(instruction.parts):
                     return True
         return False
@@ -229,7 +229,7 @@ class Flow:
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            row = instruction.row
+            row = instruction.opcode
             is_result = row.strong and row.loads and bool(instruction.defined)
             return {"read"} if is_result and ignored not in instruction.parts else set(), True
 
@@ -265,7 +265,7 @@ class Flow:
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
             name = instruction.parts[0]
-            is_plain_load = name == "ld" and not instruction.row.strong
+            is_plain_load = name == "ld" and not instruction.opcode.strong
             return {str(instruction.pc)} if is_plain_load else set(), name == "mov"
 
         code = self.kernel.instructions
@@ -294,7 +294,7 @@ class Flow:
         elsewhere = {"shared", "local", "param", "sync"}
         names = set[str]()
         for instruction in self.kernel.instructions:
-            writes = instruction.row.memory in ("st", "atom")
+            writes = instruction.opcode.memory in ("st", "atom")
             if not writes or not elsewhere.isdisjoint(instruction.parts):
                 continue
             for operand in instruction.operands:
@@ -312,7 +312,7 @@ class Flow:
         shared = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            if instruction.row.loads:
+            if instruction.opcode.loads:
                 return {LOADED}, False
             symbols = (operand for operand in instruction.operands if isinstance(operand, Sym))
             return {symbol.name for symbol in symbols} & shared, True
@@ -364,7 +364,7 @@ class Flow:
 
 def _pointer_sources(instruction: Instruction) -> tuple[set[str], bool]:
     """Return the names that an instruction puts into an address, and whether its operands reach its result."""
-    if instruction.row.loads:
+    if instruction.opcode.loads:
         return {LOADED} if instruction.parts[-1][1:] == "64" else set(), False
     names = set[str]()
     for operand in instruction.operands:

@@ -306,8 +306,8 @@ def _tally(
             continue
         for instruction in program.kernel.instructions[block.start : block.stop]:
             line = lines[instruction.line]
-            line["instructions"][instruction.row.counted] += warps
-            if instruction.row.counted == "fma":
+            line["instructions"][instruction.opcode.counted] += warps
+            if instruction.opcode.counted == "fma":
                 line["thread_fma"] += threads
     for site, numbers in costs:
         name = site.counted

@@ -150,7 +150,7 @@ class Program:
         groups = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True))
         sites = dict[int, Site]()
         for instruction in self.kernel.instructions:
-            if instruction.row.memory and len(instruction.operands) > 1:
+            if instruction.opcode.memory and len(instruction.operands) > 1:
                 try:
                     sites[instruction.pc] = self._site(instruction, groups.get(instruction.pc, ()))
                 except UNEXPECTED as error:
@@ -185,11 +185,11 @@ class Program:
             return in_array("cp", "shared", 4, source.count, offsets[0], source=source)
         if not offsets:
             raise instruction.unsupported("it has no address")
-        op = instruction.row.memory
-        space = instruction.row.space
+        op = instruction.opcode.memory
+        space = instruction.opcode.space
         if name not in ("ldmatrix", "stmatrix", "wmma"):
             size_of_element = size_of(instruction.parts[-1])
-            elements = instruction.row.elements
+            elements = instruction.opcode.elements
             is_guess = instruction.pc in self.flow.guesses
             access = partial(in_array, op, space, size_of_element, elements, offsets[0])
             return access(groups=groups, guess=is_guess)

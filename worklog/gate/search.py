@@ -116,7 +116,7 @@ class Search:
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
         self.hands_over = any(
-            instruction.row.fence or instruction.row.memory == "atom"
+            instruction.opcode.fence or instruction.opcode.memory == "atom"
             for instruction in coverage.kernel.instructions
         )
         file = coverage.kernel.file

@@ -51,7 +51,7 @@ LOCAL = "the emulator doesn't support atomics on local memory"
 
 
 def number_of(operation: str) -> int:
-    """Return the number of an operation in a form of isa.Row."""
+    """Return the number of an operation in a form of isa.Opcode."""
     kind, _, name = operation.partition("/")
     name, _, opcode = name.partition("+")
     if kind in ("ALU", "ACCESS") and name:
@@ -116,7 +116,7 @@ class Decoder(RegisterFile):
             rows[block.start]["block"] = block.index
             for pc in range(block.start, block.stop):
                 instruction = self.code[pc]
-                if not instruction.row.meeting or pc in self.refused:
+                if not instruction.opcode.meeting or pc in self.refused:
                     continue
                 if "aligned" in instruction.parts:
                     rows[pc]["meets"] = -1
@@ -213,12 +213,12 @@ class Decoder(RegisterFile):
         row = compose.row(self, instruction)
         if row:
             return row
-        if "none" in instruction.row.effects:
+        if "none" in instruction.opcode.effects:
             return {"kind": KIND["ALU"], "op": 0}
         raise instruction.unsupported()
 
     def record(self, instruction: Instruction, form: str) -> dict[str, int]:
-        """Return the record that a form of isa.Row describes."""
+        """Return the record that a form of isa.Opcode describes."""
         operation, *fields = form.split()
         operands = [*instruction.operands]
         if "L2::cache_hint" in instruction.parts:
@@ -245,7 +245,7 @@ class Decoder(RegisterFile):
     ) -> None:
         """Add an operand to what is parsed.
 
-        field: of a form in isa.Row
+        field: of a form in isa.Opcode
         """
         name, _, type_ = field.partition(":")
         if name in ("shared", "global", "barrier"):
@@ -410,7 +410,7 @@ class Decoder(RegisterFile):
 
 
 class _Operands(NamedTuple):
-    """The operands of an instruction, parsed by a form of isa.Row."""
+    """The operands of an instruction, parsed by a form of isa.Opcode."""
 
     fields: dict[str, int]  # of the record
     places: dict[str, tuple[int, int, int]]  # of addresses, by name: place, bits and offset

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import STEP, record, tell
+from worklog.emulator.core import STEP, findings, record
 from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, Decoder, decoded
@@ -25,7 +25,7 @@ SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progres
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
 MOST_STEPS = 100_000  # of a trace; each has 0.8 kB
 # Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the exception.
-GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
+GOES_ON = findings.STATUS["SLICE_OVER"], findings.STATUS["PRINTING"]
 
 
 @cache
@@ -107,13 +107,17 @@ def run(
     }
     launch = _launch(decoder, arrays, fields)
     status, events, trace = _run(program, memory, launch, len(numbers))
-    reported = tell.together(events)
+    reported = findings.reported(events)
     for event in reported:
-        tell.tell(program, memory, event, shared)
+        findings.report(program, memory, event, shared)
     _require_finished(decoder, launch, status, len(trace))
-    if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
-        missing = tell.lacking(reported)
-        tell.end(program, batch, launch, status, executed, arrays["half"], missing)
+    if status in (
+        findings.STATUS["BUDGET_OVER"],
+        findings.STATUS["DEADLOCK"],
+        findings.STATUS["ENDLESS"],
+    ):
+        missing = findings.missing_arrivals(reported)
+        findings.report_endless(program, batch, launch, status, executed, arrays["half"], missing)
     lengths = [block.stop - block.start for block in program.flow.blocks]
     threads = np.repeat(executed[:, 1], lengths)
     costs = [*zip(decoder.owners, arrays["sites"]["costs"].tolist(), strict=True)]
@@ -221,12 +225,12 @@ def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) ->
         raise TooLarge(
             f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem"
         )
-    if status == tell.STATUS["NO_MEMORY"]:
+    if status == findings.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
-    if status == tell.STATUS["FRAMES_TOO_LARGE"]:
+    if status == findings.STATUS["FRAMES_TOO_LARGE"]:
         line = decoder.code[int(launch.stuck_pc)].line
-        raise TooLarge(tell.FRAMES.format(line, MOST_FRAMES >> 20))
-    if status == tell.STATUS["UNSUPPORTED"]:
+        raise TooLarge(findings.FRAMES.format(line, MOST_FRAMES >> 20))
+    if status == findings.STATUS["UNSUPPORTED"]:
         raise UnsupportedInstruction(decoder.refused[int(launch.stuck_pc)])
 
 

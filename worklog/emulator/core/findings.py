@@ -49,7 +49,7 @@ LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesse
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the event's numbers;
 # {line}: of the other place, with its caller. The other fields are those of _fields().
-WORDS = {
+REPORT = {
     "OUT_OF_BOUNDS": (
         "{space}-out-of-bounds", "{verb} at byte {value} of the {owner}'s {size} bytes of {space} memory",
     ),
@@ -192,7 +192,7 @@ UNSUPPORTED = {
 }
 
 
-def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
+def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
     """Add the finding of an event to the batch.
 
     shared: bytes per block
@@ -215,7 +215,7 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
     if variant is None:
         return
     batch = memory.batch
-    kind, text = WORDS.get(f"{name} {variant}", WORDS[name])
+    kind, text = REPORT.get(f"{name} {variant}", REPORT[name])
     event["numbers"][0], other_block = _byte(batch, int(event["numbers"][0]), shared)
     if place is not instruction and place.space == "shared" and name != "MATRIX_OUTSIDE":
         event["value"], other_block_of_value = _byte(batch, int(event["value"]), shared)
@@ -245,7 +245,7 @@ def _place(program: Program, event: Any, instruction: Instruction) -> Any:
 
 
 def _variant(name: str, event: Any, place: Any, instruction: Instruction) -> str | None:
-    """Return the variant of an event in WORDS, or ""; None if the event isn't reported."""
+    """Return the variant of an event in REPORT, or ""; None if the event isn't reported."""
     if name == "DIVERGENT_BARRIER":
         if event["warps_differ"]:
             return "by warp"
@@ -292,7 +292,7 @@ def _fields(
     other: Any,
     shared: int,
 ) -> dict[str, object]:
-    """Return the fields that the texts of WORDS name.
+    """Return the fields that the texts of REPORT name.
 
     place: an access site or an instruction
     other: an instruction, or None
@@ -412,7 +412,7 @@ def _reason(
     return kind, ", with no __syncthreads() between them"
 
 
-def together(events: Array) -> Array:
+def reported(events: Array) -> Array:
     """Return the events to report, so that those of one mistake agree.
 
     A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs. Reads of unwritten
@@ -430,7 +430,7 @@ def together(events: Array) -> Array:
     return remaining[np.argsort(remaining["kind"] != kinds["IN_FLIGHT"], kind="stable")]
 
 
-def lacking(events: Array) -> str:
+def missing_arrivals(events: Array) -> str:
     """Return what is missing at the mbarriers that threads wait for."""
     text = ""
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
@@ -441,7 +441,7 @@ def lacking(events: Array) -> str:
     return text
 
 
-def end(
+def report_endless(
     program: Program,
     batch: Batch,
     launch: Any,
