@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, native
+from worklog.emulator.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 from worklog.emulator.memory import (
     FIRST_ADDRESS,
     MAP_SIZE,
@@ -34,7 +35,6 @@ from worklog.emulator.reports import (
     TooLarge,
     total,
 )
-from worklog.runs.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor

@@ -10,6 +10,7 @@ import numpy as np
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.flow import Flow, basic_blocks
 from worklog.emulator.isa import ORDERED
+from worklog.emulator.limits import LIMITS
 from worklog.emulator.memory import FIRST_VARIABLE, SPACING, require_memory, zeros
 from worklog.emulator.ptx import (
     UNEXPECTED,
@@ -25,7 +26,6 @@ from worklog.emulator.ptx import (
 )
 from worklog.emulator.reports import INVALID, BadLaunch
 from worklog.emulator.tensor import fragment
-from worklog.runs.limits import LIMITS
 
 FIRST_PARAM = 1 << 51
 FIRST_FUNCTION = 1 << 50

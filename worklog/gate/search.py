@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING
+from worklog.emulator.reports import TooLarge
 from worklog.errors import LaunchFailed, apart
 from worklog.gate import exact, precision
 from worklog.gate.edges import mistake_in

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
@@ -27,7 +28,6 @@ from worklog.kernel.product import why_no_product
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
-from worklog.runs.limits import MAX_SHARED_UNASKED
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice

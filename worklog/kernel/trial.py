@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.limits import MAX_THREADS
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import kernel_of as kernel_as_read
@@ -28,7 +29,6 @@ from worklog.kernel.signature import WIDE, is_ladders, is_leading_dimension, nam
 from worklog.kernel.source import evaluate, filled, parts
 from worklog.kernel.stated import JOINT
 from worklog.problem import Shape
-from worklog.runs.limits import MAX_THREADS
 
 # Of the labels M, N and K; each for tiles that the one before is no multiple of.
 SHORT = (64, 96, 32)
@@ -149,7 +149,7 @@ def completed(kernel: Kernel) -> Kernel:
 
 @lru_cache(maxsize=64)
 def _completed(kernel: Kernel) -> Kernel:
-    from worklog.emulator import UnsupportedInstruction  # here: few commands need it
+    from worklog.emulator.ptx import UnsupportedInstruction  # here: few commands need it
 
     conventions = _conventions(kernel)
     if not conventions:
@@ -543,7 +543,7 @@ class _Trial:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        from worklog.emulator import TooLarge  # here: few commands need it
+        from worklog.emulator.reports import TooLarge  # here: few commands need it
         from worklog.kernel.emulated import EmulatedDevice
 
         self.kernel = kernel

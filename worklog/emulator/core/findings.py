@@ -187,8 +187,8 @@ RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ
 UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
     "lines",
-    "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that worklog.emulator.tensor_map has made at this "
-    "address",
+    "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that "
+    "worklog.emulator.memory.tensor_map has made at this address",
 }
 
 
