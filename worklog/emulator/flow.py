@@ -1,4 +1,6 @@
-"""Static analysis of a kernel: basic blocks, live registers, which array an address belongs to, and whether addresses
+"""Static analysis of a kernel.
+
+It finds basic blocks, live registers, which array an address belongs to, and whether addresses
 depend on loaded data.
 """
 
@@ -41,8 +43,8 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
 
     A block also starts at each instruction at which lanes of a warp wait.
 
-    assembled: blocks as the assembler joins accesses: also across these instructions, and across the copies of an
-        unrolled loop's body
+    assembled: blocks as the assembler joins accesses: also across these instructions, and across
+        the copies of an unrolled loop's body
     Raises PtxError for a branch to an unknown label.
     """
     code = kernel.instructions
@@ -146,8 +148,8 @@ class Flow:
     def unset(self) -> int | None:
         """The first line that may read a value which was never set, or None.
 
-        Such a value is a register that no instruction sets before, or the NaN that the compiler writes for it. A right
-        kernel may have such registers, on paths that never use them.
+        Such a value is a register that no instruction sets before, or the NaN that the compiler
+        writes for it. A right kernel may have such registers, on paths that never use them.
         """
         for instruction in self.kernel.instructions:
             reads_unset = any(register.name in self.live_in[0] for register in instruction.used)
@@ -203,8 +205,8 @@ class Flow:
     def may_wait(self) -> bool:
         """True if some loop reads global memory that other blocks may write.
 
-        They may write it in the meantime. The loop reads with an atomic, a volatile, relaxed or acquire load, or next
-        to a fence.
+        They may write it in the meantime. The loop reads with an atomic, a volatile, relaxed or
+        acquire load, or next to a fence.
         """
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
         for _, start, stop in self.loops:
@@ -260,7 +262,8 @@ class Flow:
     def guesses(self) -> set[int]:
         """The pcs of plain loads whose value a compare-and-swap compares.
 
-        If another thread changes the value in between, the compare-and-swap fails, and its loop takes the new value.
+        If another thread changes the value in between, the compare-and-swap fails, and its loop
+        takes the new value.
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
@@ -325,11 +328,13 @@ class Flow:
 
         An access is absent if its address doesn't come from exactly one array.
 
-        An extern array has one end: that of the block's memory. If a kernel divides it into parts, PTX has no names
-        for them, and the offset of an access doesn't show its part: the compiler adds the constants of the index to it,
-        so that element t - 32 of a part at byte 4096 is [4 * t + 3968]. Sizes of parts from the user wouldn't help: a
-        check by offsets reports this right access, and the address alone is always inside of some part. If the parts
-        have constant sizes, the kernel can declare each part as a separate __shared__ array: their ends are checked.
+        An extern array has one end: that of the block's memory. If a kernel divides it into parts,
+        PTX has no names for them, and the offset of an access doesn't show its part: the compiler
+        adds the constants of the index to it, so that element t - 32 of a part at byte 4096 is [4 *
+        t + 3968]. Sizes of parts from the user wouldn't help: a check by offsets reports this right
+        access, and the address alone is always inside of some part. If the parts have constant
+        sizes, the kernel can declare each part as a separate __shared__ array: their ends are
+        checked.
         """
         shared = {v.name: v for v in self.kernel.variables if v.space == "shared"}
         arrays = {}

@@ -1,7 +1,7 @@
 """The table of PTX instructions, besides what they compute, which is in ops.py.
 
-One row has the class in which an instruction is counted, its effect on memory and order, the record of the core that it
-becomes, and the message for a missing form.
+One row has the class in which an instruction is counted, its effect on memory and order, the record
+of the core that it becomes, and the message for a missing form.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Opcode(NamedTuple):
 
     counted: the class in Counts.instructions; "number": "float" or "integer", by its type
     memory: a Site's op
-    effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
-        across it; "none" on the emulator
+    effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins
+        no shared accesses across it; "none" on the emulator
     hint: what isn't supported if a form is missing, and what to do
     free: words that the forms don't have, in groups: at most one word of each, in any order
     forms: by opcode, or "*", the core's kind/operation, and its operands in order

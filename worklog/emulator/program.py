@@ -48,7 +48,8 @@ class Site:
     array: Variable | None = None  # the shared array that the address belongs to, if known
     start: int = 0  # its address
     groups: tuple[Group, ...] = ()  # the wide accesses that ptxas may make it part of
-    # The global side of a cp.async: a load of 32-bit words that counts as one access of the whole width.
+    # The global side of a cp.async: a load of 32-bit words that counts as one access of the whole
+    # width.
     source: Site | None = None
     guess: bool = False  # whether it is a plain read of what a compare-and-swap compares
 
@@ -86,8 +87,8 @@ class Site:
     def counted(self) -> str:
         """The field of Counts that its costs go to, or "".
 
-        It is "" for constant loads, the shared side of a cp.async, and a generic site, whose costs at() keeps apart by
-        memory.
+        It is "" for constant loads, the shared side of a cp.async, and a generic site, whose costs
+        at() keeps apart by memory.
         """
         if self.space == "generic" or self.op == "cp":
             return ""
@@ -209,9 +210,11 @@ def program_of(kernel: Kernel, dynamic: int) -> Program:
 def load_variables(kernel: Kernel) -> dict[str, Array]:
     """Return the bytes of the variables of the kernel's module.
 
-    Of each __device__ and __constant__ variable, as loading the module sets them: to the initial value, else to zeros.
+    Of each __device__ and __constant__ variable, as loading the module sets them: to the initial
+    value, else to zeros.
 
-    Raises UnsupportedInstruction for the address of something that isn't such a variable, and TooLarge.
+    Raises UnsupportedInstruction for the address of something that isn't such a variable, and
+    TooLarge.
     """
     out = dict[str, Array]()
     loaded = [variable for variable in kernel.variables if variable.space in ("global", "const")]

@@ -1,6 +1,7 @@
 """Records of parsed PTX: kernels, their variables, and instructions.
 
-An instruction has the source line that it came from, and its opcode in the table of worklog.emulator.isa.
+An instruction has the source line that it came from, and its opcode in the table of
+worklog.emulator.isa.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ class Variable:
     align: int  # bytes
     extern: bool = False
     data: bytes = b""
-    # Addresses in its initial value: the offset, the name of the variable, and the number that is added.
+    # Addresses in its initial value: the offset, the name of the variable, and the number that is
+    # added.
     symbols: tuple[tuple[int, str, int], ...] = ()
 
 
@@ -210,7 +212,8 @@ class Param:
 class Kernel:
     """One .entry: instructions in order, and the variables in scope.
 
-    Two kernels are equal if they are the same object, so that looking up the generated code of a kernel takes no time.
+    Two kernels are equal if they are the same object, so that looking up the generated code of a
+    kernel takes no time.
     """
 
     name: str
@@ -220,7 +223,8 @@ class Kernel:
     labels: dict[str, int]  # indices of instructions
     variables: tuple[Variable, ...]
     max_threads: int | None
-    # Whether the shared accesses are those of the machine code by number and width; None: not compared.
+    # Whether the shared accesses are those of the machine code by number and width; None: not
+    # compared.
     assembled: bool | None = None
     functions: dict[str, int] = field(default_factory=dict)  # where those begin that it may call
     cluster: tuple[int, int, int] | None = (

@@ -11,12 +11,12 @@ these; isa.py has the other instructions. build.py compiles one unit:
 - access.h accesses every memory: it resolves, checks, orders, counts (count.h) and moves. order.h
   finds races, with the vector clocks of vector_clock.h and the copies of flight.h; poison.h follows
   values that nobody wrote.
-- mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h tensor
-  cores.
+- mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h
+  tensor cores.
 
 Memory of a block is freed together when it ends. A view has the times up to which others' accesses
-are ordered: each thread has views, as have barriers, mbarriers and flags. What orders accesses joins
-views.
+are ordered: each thread has views, as have barriers, mbarriers and flags. What orders accesses
+joins views.
 
 Warps run one after the other until they wait. Which order they run in means nothing, so of two
 accesses without order the first is that which a thread reaches earlier after the last barrier. Each
@@ -24,8 +24,8 @@ block has one clock, which ticks at what orders threads. If more than barriers o
 thread has a vector clock. The blocks of a cluster are one Block, whose warps follow each other: one
 clock, and one shared memory with a part of each.
 
-native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C, and
-to print. It reports events, each kind and place once. findings.py describes these, and a launch that
+native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C,
+and to print. It reports events, each kind and place once. findings.py describes these, and a launch that
 doesn't end.
 """
 

@@ -1,4 +1,6 @@
-"""Decodes a kernel for the core: records of its instructions and access sites, and a warp's initial register file.
+"""Decodes a kernel for the core.
+
+It makes records of the instructions and access sites, and a warp's initial register file.
 
 An instruction that the core doesn't have is refused when it runs.
 """
@@ -40,7 +42,8 @@ MOST_OPERANDS = 19  # of an asynchronous instruction, in the lists
 KIND = enum("kind")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 MEMORIES = ("global", "shared", "local")  # that a generic address may be in
-# Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that orders others.
+# Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that
+# orders others.
 WIDE = 1
 GENERIC = 2
 FLAGS = {
@@ -73,8 +76,8 @@ class Decoder(RegisterFile):
     lists: what instructions have beyond their records
     scratch: the place of registers of no instruction
     refused: by pc, the message if an instruction runs
-    numbers: by pc, the number of an access's site. The next site is the other side of a copy; for a generic access, the
-        next three are those of its memories.
+    numbers: by pc, the number of an access's site. The next site is the other side of a copy; for a
+        generic access, the next three are those of its memories.
     """
 
     def __init__(self, program: Program) -> None:

@@ -1,6 +1,7 @@
 """Describes the core's events, and a launch that doesn't end.
 
-One table has a sentence for each kind of event. A few kinds aren't in it: they need more than a sentence.
+One table has a sentence for each kind of event. A few kinds aren't in it: they need more than a
+sentence.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds;
 READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
-# By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the event's numbers;
-# {line}: of the other place, with its caller. The other fields are those of _fields().
+# By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the
+# event's numbers; {line}: of the other place, with its caller. The other fields are those of
+# _fields().
 REPORT = {
     "OUT_OF_BOUNDS": (
         "{space}-out-of-bounds", "{verb} at byte {value} of the {owner}'s {size} bytes of {space} memory",
@@ -269,9 +271,10 @@ def _threads(event: Any) -> list[int]:
 
 
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
-    """Return a byte of a block's shared memory, and a note about the block if it isn't the thread's own.
+    """Return a byte of a block's shared memory, and a note about another block than the thread's.
 
-    address: as the core has it: a byte of the cluster's, or what its `located` makes of an address that is nowhere
+    address: as the core has it: a byte of the cluster's, or what its `located` makes of an address
+        that is nowhere
     """
     blocks = math.prod(batch.cluster)
     byte = address & 0xFFFFFFFF
@@ -415,9 +418,9 @@ def _reason(
 def reported(events: Array) -> Array:
     """Return the events to report, so that those of one mistake agree.
 
-    A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs. Reads of unwritten
-    memory are left out if they only precede the write because they race with it. A copy without a wait comes first: it
-    is also a race, which is a less precise finding.
+    A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs.
+    Reads of unwritten memory are left out if they only precede the write because they race with it.
+    A copy without a wait comes first: it is also a race, which is a less precise finding.
     """
     if not len(events):  # the rest takes 2 ms
         return events
@@ -493,7 +496,8 @@ def _location(program: Program, batch: Batch, block: Block, ran: Sequence[Block]
     block: that the thread is in
     ran: that block, and those that ran in the second half of the budget
     """
-    # Of the loops around all that ran, the smallest: an inner loop that ends isn't the one that doesn't.
+    # Of the loops around all that ran, the smallest: an inner loop that ends isn't the one that
+    # doesn't.
     first = min(other.start for other in ran)
     last = max(other.stop for other in ran)
     loops = []

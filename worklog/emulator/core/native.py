@@ -23,7 +23,8 @@ from worklog.errors import WorklogError, install_command, own_folder
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
 MOST_STEPS = 100_000  # of a trace; each has 0.8 kB
-# Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the exception.
+# Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the
+# exception.
 GOES_ON = findings.STATUS["SLICE_OVER"], findings.STATUS["PRINTING"]
 
 
@@ -52,8 +53,9 @@ def run(
 ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
     """Run blocks of a decoded program. Findings go to the batch.
 
-    Return how often each basic block ran, in warps and threads; the costs of access sites; how many threads reached
-    each instruction, and its choices (see core.h); and the trace, if the batch is traced.
+    Return how often each basic block ran, in warps and threads; the costs of access sites; how many
+    threads reached each instruction, and its choices (see core.h); and the trace, if the batch is
+    traced.
 
     specials: the registers that are the same for all threads
     shared: bytes of shared memory per block
