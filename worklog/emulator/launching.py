@@ -184,9 +184,16 @@ def launch(
     if program.flow.specials & RESERVED_OFFSETS.keys():
         reserved = RESERVED
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
-    executed, costs, reached, choices, steps = native.run(
-        program, memory, specials, shared, numbers, budget, reserved, together, schedule
+    planned = native.Launch(
+        specials=specials,
+        shared=shared,
+        numbers=numbers,
+        budget=budget,
+        reserved=reserved,
+        together=together,
+        seed=schedule,
     )
+    executed, costs, reached, choices, steps = native.run(program, memory, planned)
     _add_notes(batch, program, executed)
     instructions = 0
     for basic_block, (warps, _) in zip(program.flow.blocks, executed, strict=True):

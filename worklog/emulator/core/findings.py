@@ -448,6 +448,7 @@ def report_endless(
     program: Program,
     batch: Batch,
     launch: Any,
+    *,
     status: int,
     executed: Array,
     half: Array,
