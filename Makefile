@@ -58,6 +58,7 @@ untimed: $(DEV_STAMP) ; @$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(AR
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
+	$(VENV)/bin/clang-format --dry-run -Werror worklog/emulator/core/*.[ch]
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
 

@@ -6,12 +6,13 @@ if some code, also a user's, distinguishes it from other errors.
 """
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 Result = TypeVar("Result")
 Other = TypeVar("Other")
@@ -58,6 +59,23 @@ class WorklogError(Exception):
     """Something the user can act on."""
 
     exit_code = 2  # of the command line
+
+
+def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
+    """Return this package's folder of a kind.
+
+    variable: an environment variable that may name the folder; the default is the user's folder
+    Raises BadSetting if the user has no home folder.
+    """
+    import platformdirs
+
+    if path := os.environ.get(variable):
+        return Path(path)
+    folder = {"data": platformdirs.user_data_dir, "cache": platformdirs.user_cache_dir}[kind]
+    try:
+        return Path(folder("worklog", appauthor=False))
+    except RuntimeError as error:  # an account without a home
+        raise BadSetting(f"there is no home folder: set HOME, or {variable} to a folder") from error
 
 
 def listed(argument: str, values: Any) -> list[Any]:

@@ -218,7 +218,7 @@ lab.fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
 # whole GPU, and of those multiprocessors that have a block:
 
 # %%
-from worklog.runs.limits import occupancy
+from worklog.emulator.limits import occupancy
 
 sizes = (256, 512, 1024, 2048, 4096, 8192)
 by_size = worklog.results(["tiles_1d", "autotuned", "warptiled", "cuBLAS"], sizes)

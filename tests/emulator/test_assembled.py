@@ -10,9 +10,9 @@ import pytest
 
 from tests.emulator.helpers import HEAD, compile_rung, compiled, cuda, edited, ptx, rung_kernel
 from tests.emulator.launches import KERNELS
-from worklog.emulator import BudgetExceeded, launch, load
+from worklog.emulator import launch, load
 from worklog.emulator.assembled import as_assembled, inner_loops, unrolled
-from worklog.emulator.reports import caveats
+from worklog.emulator.reports import BudgetExceeded, caveats
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda

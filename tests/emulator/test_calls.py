@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import HEAD, kernel, run
-from worklog.emulator import BudgetExceeded, TooLarge, UnsupportedInstruction, launch, load
+from worklog.emulator import launch, load
 from worklog.emulator.core import native
+from worklog.emulator.ptx import UnsupportedInstruction
+from worklog.emulator.reports import BudgetExceeded, TooLarge
 
 
 def test_recursion_with_an_array_is_refused_by_the_functions_own_name():

@@ -10,8 +10,9 @@ import pytest
 from tests.emulator.helpers import HEAD, kernel, run
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
-from worklog.emulator import UnsupportedInstruction, launch, load
+from worklog.emulator import launch, load
 from worklog.emulator.core import native, record
+from worklog.emulator.ptx import UnsupportedInstruction
 
 
 def test_a_launch_says_which_code_ran():

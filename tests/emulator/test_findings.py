@@ -9,7 +9,8 @@ import pytest
 
 from tests.emulator.helpers import kernel, run
 from tests.emulator.launches import launched
-from worklog.emulator import BadLaunch, BudgetExceeded, Result
+from worklog.emulator import Result
+from worklog.emulator.reports import BadLaunch, BudgetExceeded
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import EmulatedDevice
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tests.emulator.helpers import HEAD
-from worklog.emulator import BudgetExceeded, launch, load
+from worklog.emulator import launch, load
 from worklog.emulator.ptx import Param
+from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import WorklogError
 from worklog.kernel.device import Program as Source
 from worklog.kernel.nvrtc import compile_cuda

@@ -6,7 +6,8 @@ import pytest
 
 from tests.emulator.helpers import cuda
 from tests.emulator.launches import bugs, launched
-from worklog.emulator import BudgetExceeded, Finding
+from worklog.emulator import Finding
+from worklog.emulator.reports import BudgetExceeded
 
 # What the lines must have that findings of these kinds name.
 CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}

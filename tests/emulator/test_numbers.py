@@ -5,7 +5,7 @@ import re
 import pytest
 
 from worklog.emulator import launching, memory, program, tensor
-from worklog.emulator.core import build, compose, decode, tell
+from worklog.emulator.core import build, compose, decode, findings
 
 HEADERS = "\n".join(path.read_text(encoding="utf-8") for path in sorted(build.HERE.glob("*.h")))
 
@@ -51,7 +51,7 @@ STATED = {
     "orders": ([decode.ORDER[name] for name in BITS], [*BITS.values()]),
     "async flags": ([decode.FLAGS[name] for name in ASYNC_FLAGS], [*ASYNC_FLAGS.values()]),
     "sizes": (
-        [compose.SLOT, compose.LANES, memory.MAP_SIZE, tell.REGISTERS, launching.REGISTERS, launching.SMS],
+        [compose.SLOT, compose.LANES, memory.MAP_SIZE, findings.REGISTERS, launching.REGISTERS, launching.SMS],
         ["SLOT", "LANES", "MAP_SIZE", "REGISTERS", "REGISTERS", "SMS"],
     ),
     "addresses": ([program.FIRST_FUNCTION], ["FIRST_FUNCTION"]),

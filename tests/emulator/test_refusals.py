@@ -15,16 +15,10 @@ from hypothesis import strategies as st
 
 from tests.emulator.helpers import HEAD, compiled, kernel, run
 from tests.record.corpus import forms_missing
-from worklog.emulator import (
-    BadLaunch,
-    Pointer,
-    PtxError,
-    TooLarge,
-    UnsupportedInstruction,
-    launch,
-    load,
-    tensor_map,
-)
+from worklog.emulator import Pointer, launch, load
+from worklog.emulator.memory import tensor_map
+from worklog.emulator.ptx import PtxError, UnsupportedInstruction
+from worklog.emulator.reports import BadLaunch, TooLarge
 from worklog.errors import WorklogError
 
 REGISTERS = ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"

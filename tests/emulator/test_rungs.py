@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, integers, product, rung_kernel, smallest
+from worklog.emulator.limits import LIMITS
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.rungs import FP32, equal_shares, ragged
 from worklog.problem.gemm import Shape
-from worklog.runs.limits import LIMITS
 
 NAMES = [r.name for r in LADDER]
 ALONE = [r for r in FP32 if "workspace" not in r.arguments]

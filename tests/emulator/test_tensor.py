@@ -9,7 +9,7 @@ from tests.emulator.evaluate import evaluate
 from tests.emulator.helpers import compiled
 from tests.emulator.launches import launched
 from tests.emulator.tensor import CRCS, MMAS, TENSOR, WGMMAS, Mma, Wgmma, results_of
-from worklog.emulator import UnsupportedInstruction
+from worklog.emulator.ptx import UnsupportedInstruction
 
 
 def crc(case: Mma | Wgmma, kind: str) -> str:

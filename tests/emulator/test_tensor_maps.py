@@ -9,7 +9,10 @@ import pytest
 
 from tests.emulator.helpers import cuda, run
 from tests.emulator.launches import bugs
-from worklog.emulator import BadLaunch, Result, UnsupportedInstruction, tensor_map
+from worklog.emulator import Result
+from worklog.emulator.memory import tensor_map
+from worklog.emulator.ptx import UnsupportedInstruction
+from worklog.emulator.reports import BadLaunch
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import of_nvidia
 
@@ -198,6 +201,6 @@ def test_a_map_that_no_driver_encodes_is_an_error(shape, options, message):
 
 
 def test_a_tensor_map_that_the_emulator_did_not_make_is_refused():
-    message = r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
+    message = r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.memory.tensor_map"
     with pytest.raises(UnsupportedInstruction, match=message):
         copied(BOXES[3], map_=tensor_map(np.zeros(16, np.uint32), (16,)))

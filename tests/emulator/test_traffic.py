@@ -9,8 +9,9 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
-from worklog.emulator import Counts, NotPredictable
+from worklog.emulator import Counts
 from worklog.emulator.core.native import library
+from worklog.emulator.reports import NotPredictable
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.prediction import predict

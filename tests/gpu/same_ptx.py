@@ -12,10 +12,10 @@ from typing import Any
 import cupy
 import numpy as np
 
+from worklog.emulator.limits import LIMITS
 from worklog.gpu.cuda import CudaKernel
 from worklog.gpu.device import gpu
 from worklog.kernel.device import Program
-from worklog.runs.limits import LIMITS
 
 
 def architecture() -> str:

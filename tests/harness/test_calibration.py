@@ -16,12 +16,12 @@ from tests.helpers import typed
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
+from worklog.emulator.limits import LIMITS
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import calibrate, certificate
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.runs import allowed_us, recorded_run
-from worklog.runs.limits import LIMITS
 
 
 def test_a_calibration_finds_what_the_gpu_was_given():

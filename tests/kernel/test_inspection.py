@@ -10,6 +10,7 @@ from click.testing import Result
 
 from tests.helpers import RACY, SIGNATURE, typed
 from worklog.emulator import launch
+from worklog.emulator.limits import LIMITS
 from worklog.errors import CompileFailed
 from worklog.kernel import Kernel, inspection, prediction, resources
 from worklog.kernel.device import Program
@@ -18,7 +19,6 @@ from worklog.kernel.inspection import inspect, report
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
 from worklog.problem.gemm import Shape
-from worklog.runs.limits import LIMITS
 
 LAUNCH = (
     "--block",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worklog.emulator.limits import occupancy
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir
 from worklog.kernel import source as sources
@@ -18,7 +19,6 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.rungs import equal_shares, ragged, ragged_at, split
 from worklog.kernel.source import evaluate
 from worklog.problem.gemm import Domain, Shape
-from worklog.runs.limits import occupancy
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.helpers import SIGNATURE
+from worklog.emulator.limits import LIMITS, occupancy
 from worklog.errors import WorklogError
 from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, Compiled, InstructionMix, shared_widths
-from worklog.runs.limits import LIMITS, occupancy
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE, MASKS = KINDS
 MMA = """float d[4] = {};

@@ -18,6 +18,7 @@ import worklog
 from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
+from worklog.emulator.limits import occupancy
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import memory_counts
 from worklog.lab.readings import Answers, grid_runs
@@ -27,7 +28,6 @@ from worklog.plots import levels_of
 from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.estimates import median
-from worklog.runs.limits import occupancy
 
 COUNTED = memory_counts()
 RUN = recorded_run()

@@ -13,13 +13,13 @@ from pytest import approx
 
 import worklog
 from tests.notebooks.test_claims import COUNTED, COUNTERS
+from worklog.emulator.limits import occupancy
 from worklog.kernel import Compiled, MainLoop, loop_of, moved_from_l2
 from worklog.kernel.inspection import inspect
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import rung_bounds
 from worklog.problem import Axis
 from worklog.runs import Run, recordings
-from worklog.runs.limits import occupancy
 from worklog.tune import sweep as tuning
 
 SIZES = (2048, 4096, 8192)

@@ -30,10 +30,11 @@ import pandas as pd
 
 from tests.record import recording
 from worklog.cli.several import ADVISED, FAILED, LEFT_OUT, NOT_CHECKED, PASSED
-from worklog.emulator import UnsupportedInstruction, load
+from worklog.emulator import load
 from worklog.emulator.core import enum
 from worklog.emulator.core.decode import decoded
 from worklog.emulator.program import program_of
+from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
 from worklog.kernel.device import Program

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from worklog.emulator import BUDGET
 from worklog.emulator.core import native
+from worklog.emulator.launching import BUDGET
 from worklog.kernel import kernel_of
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape

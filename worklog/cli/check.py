@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from worklog.cli import options, several
-from worklog.emulator import BUDGET
+from worklog.emulator.launching import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
 from worklog.kernel import (

@@ -1,38 +1,34 @@
-"""An interpreter of compiled PTX: runs kernels without a GPU, finds their races, counts their memory traffic.
+"""An emulator of compiled PTX: runs kernels without a GPU and checks them.
 
-It gives results, findings and counts, never a time. `launch` needs only PTX text; worklog.kernel.emulated also compiles
-CUDA C++.
+PTX goes in; findings, counts and the kernel's memory come out, and never a time. The README beside
+this file has an example. worklog.kernel.emulated also compiles CUDA C++.
 """
 
-from worklog.emulator.flow import Flow
-from worklog.emulator.launching import BUDGET, Result, launch
-from worklog.emulator.memory import (
-    FIRST_ADDRESS,
-    SPACING,
-    Pointer,
-    TensorMap,
-    require_memory,
-    tensor_map,
-)
-from worklog.emulator.program import Site
-from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
-from worklog.emulator.reader import load
-from worklog.emulator.reports import (
-    Access,
-    BadLaunch,
-    BudgetExceeded,
-    Counts,
-    Finding,
-    NotPredictable,
-    TooLarge,
-    caveats,
-    combined,
-    total,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "BUDGET", "FIRST_ADDRESS", "SPACING", "Access", "BadLaunch", "BudgetExceeded", "Counts", "Finding", "Flow",
-    "Kernel", "NotPredictable", "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge",
-    "UnsupportedInstruction", "caveats", "combined", "launch", "load", "plain_name", "require_memory", "tensor_map",
-    "total",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from worklog.emulator.launching import Result, launch
+    from worklog.emulator.memory import Pointer
+    from worklog.emulator.ptx import Kernel
+    from worklog.emulator.reader import load
+    from worklog.emulator.reports import Counts, Finding
+
+__all__ = ["Counts", "Finding", "Kernel", "Pointer", "Result", "launch", "load"]
+_HOMES = {
+    "Counts": "reports",
+    "Finding": "reports",
+    "Kernel": "ptx",
+    "Pointer": "memory",
+    "Result": "launching",
+    "launch": "launching",
+    "load": "reader",
+}
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> Any:
+        # At the first use: most commands need only the limits of an SM.
+        if name in _HOMES:
+            return getattr(import_module(f"worklog.emulator.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'worklog.emulator' has no attribute {name!r}")

@@ -1,9 +1,12 @@
-"""Shared-memory accesses as the assembler emits them: it joins neighbours into accesses of 8 or 16 bytes, and unrolls
-loops so that more of them are neighbours.
+"""Shared-memory accesses as the assembler emits them.
 
-PTX shows neither, and both decide how many wavefronts an access costs. The joining rules were found by assembling
-small kernels for sm_75 to sm_120 and reading the machine code. The unrolling isn't guessed: it is the smallest one that
-yields the machine code's shared accesses by number and width (worklog.kernel.nvrtc).
+It joins neighbours into accesses of 8 or 16 bytes, and unrolls loops so that more of them are
+neighbours.
+
+PTX shows neither, and both decide how many wavefronts an access costs. The joining rules were found
+by assembling small kernels for sm_75 to sm_120 and reading the machine code. The unrolling isn't
+guessed: it is the smallest one that yields the machine code's shared accesses by number and width
+(worklog.kernel.nvrtc).
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ class _Joiner:
         """Add the next instruction."""
         name = instruction.parts[0]
         is_load = name == "ld"
-        separates = "parts" in instruction.row.effects
+        separates = "parts" in instruction.opcode.effects
         access = self._access(instruction)
         if (is_load or separates) and {"global", "local"}.isdisjoint(instruction.parts):
             if name != "st" or access is None or access[0] not in self.stores:
@@ -103,7 +106,7 @@ class _Joiner:
         if not isinstance(address, Mem):
             return None
         size = size_of(parts[-1])
-        elements = instruction.row.elements
+        elements = instruction.opcode.elements
         if not WORD <= size <= HALF // elements:
             return None
         name = address.base.name if address.base else ""
@@ -126,9 +129,10 @@ class _Joiner:
 def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
     """Return the groups of each shared access by pc, the widest first.
 
-    Loads off one base are joined unless a store to shared memory or a barrier is between them: an aligned group of 16
-    bytes of which three or four words are read, else an aligned pair of words. Stores are joined when all four words,
-    or two, are written with no other access to shared memory between them.
+    Loads off one base are joined unless a store to shared memory or a barrier is between them: an
+    aligned group of 16 bytes of which three or four words are read, else an aligned pair of words.
+    Stores are joined when all four words, or two, are written with no other access to shared memory
+    between them.
     """
     groups: Groups = {}
     for block in blocks:
@@ -180,7 +184,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
             group = groups[instruction.pc][0]
             width = group.width if group.leads else 0
         else:
-            width = size_of(instruction.parts[-1]) * instruction.row.elements
+            width = size_of(instruction.parts[-1]) * instruction.opcode.elements
         if width:
             counts[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
     return counts
@@ -189,7 +193,8 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
 def as_assembled(kernel: Kernel, machine_code: Widths) -> Kernel:
     """Return the kernel, unrolled to the shared accesses of the machine code.
 
-    Its field `assembled` is True then. If no unrolling yields them, it is the unchanged kernel, with False.
+    Its field `assembled` is True then. If no unrolling yields them, it is the unchanged kernel,
+    with False.
 
     machine_code: the number of shared accesses by name and width
     """
@@ -210,10 +215,12 @@ def as_assembled(kernel: Kernel, machine_code: Widths) -> Kernel:
 
 
 def _explains(kernel: Kernel, machine_code: Mapping[str, int]) -> bool:
-    """Return whether the machine code's accesses are those of the kernel's blocks, each block once or more.
+    """Return whether the machine code's accesses are those of the kernel's blocks.
 
-    The assembler repeats the body of a loop that it unrolls, which changes nothing else if no accesses of two
-    iterations join.
+    Each block occurs once or more.
+
+    The assembler repeats the body of a loop that it unrolls, which changes nothing else if no
+    accesses of two iterations join.
     """
     blocks = basic_blocks(kernel, assembled=True)
     groups = merged_accesses(kernel, blocks)

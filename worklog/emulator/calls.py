@@ -1,6 +1,9 @@
-"""Calls in PTX text: functions that a kernel may call become part of its code, and their parameters become registers.
+"""Calls in PTX text.
 
-A call keeps the caller's registers in a frame (core/calls.h), so recursion and function pointers are ordinary.
+Functions that a kernel may call become part of its code, and their parameters become registers.
+
+A call keeps the caller's registers in a frame (core/calls.h), so recursion and function pointers
+are ordinary.
 """
 
 from __future__ import annotations
@@ -85,9 +88,12 @@ class _Registers:
 
 
 def _narrowed(functions: str, registers: _Registers) -> str:
-    """Return the functions' text with conversions of char and short parameters, which are passed as 32 bits.
+    """Return the functions' text with conversions of char and short parameters.
 
-    Raises UnsupportedInstruction for a parameter that a function reads in other pieces than its callers write.
+    These are passed as 32 bits.
+
+    Raises UnsupportedInstruction for a parameter that a function reads in other pieces than its
+    callers write.
     """
     # A register that nobody writes is between the members of a struct.
     for name in sorted(registers.read.keys() - registers.written.keys()):

@@ -1,9 +1,9 @@
-"""The choices of all launches of a kernel on the emulator, and those that thousands of other launches would make.
+"""The choices of all launches of a kernel, and those that thousands of others would make.
 
-The instructions that a kernel's guards and selections depend on make a kernel of their own, with its branches and
-loops. Each of its threads stands for one thread of another launch: it takes M, N, K and the rest from a row of a table,
-and notes what it chose. So the compiler's idioms (a remainder by a multiplication, two conditions in one mask)
-needn't be recognised.
+The instructions that a kernel's guards and selections depend on make a kernel of their own, with
+its branches and loops. Each of its threads stands for one thread of another launch: it takes M, N,
+K and the rest from a row of a table, and notes what it chose. So the compiler's idioms (a remainder
+by a multiplication, two conditions in one mask) needn't be recognised.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ EQUALITIES = ("setp", "eq"), ("setp", "ne")
 class Judge:
     """A kernel that computes choices.
 
-    It writes notes, bytes that say whether a choice is made, and gaps, by how much the sides of an equality differ.
+    It writes notes, bytes that say whether a choice is made, and gaps, by how much the sides of an
+    equality differ.
     """
 
     kernel: Kernel
@@ -84,8 +85,8 @@ class Coverage:
     """The choices that all launches of one kernel with one block size have made.
 
     chosen: the choices in all launches, coded as in Result.choices
-    revealing: for each kind of mistake, the choices in the launches that would show it. The kinds are a wrong scalar, a
-        shortened A, and a shortened B.
+    revealing: for each kind of mistake, the choices in the launches that would show it. The kinds
+        are a wrong scalar, a shortened A, and a shortened B.
     ran: whether a thread reached each instruction
     instructions: warp instructions that judging has executed so far
     """
@@ -150,7 +151,8 @@ class Coverage:
     def behind(self, choice: Choice) -> set[int]:
         """Return the source lines that only this choice of a branch leads to.
 
-        Without lines that a launch ran. As far as it is known: none for a choice that isn't a branch.
+        Without lines that a launch ran. As far as it is known: none for a choice that isn't a
+        branch.
         """
         code = self.kernel.instructions
         blocks = self._flow.blocks
@@ -172,7 +174,8 @@ class Coverage:
     def divides(self, choice: Choice) -> bool:
         """Return whether this choice of a branch leads to a division of 64 bits.
 
-        The compiler has a shorter path on the same line for two numbers of 32 bits: both give the same quotient.
+        The compiler has a shorter path on the same line for two numbers of 32 bits: both give the
+        same quotient.
         """
         code = self.kernel.instructions
         pc, holds = choice
@@ -236,11 +239,12 @@ class Coverage:
     def voted(self) -> set[int]:
         """The pcs of guarded instructions and selections that depend on votes.
 
-        They depend on votes of a warp, and on no loaded value. It isn't known which votes are possible.
+        They depend on votes of a warp, and on no loaded value. It isn't known which votes are
+        possible.
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            if instruction.row.loads:
+            if instruction.opcode.loads:
                 return {LOADED}, False
             return {VOTED} if instruction.parts[0] == "vote" else set(), True
 
@@ -253,9 +257,9 @@ class Coverage:
 
     @cached_property
     def _limits(self) -> dict[int, Operand]:
-        """The operand that the result of each minimum, maximum, mask and shift to the right is compared with, by pc.
+        """The operand that the result of each minimum, maximum, mask and shift is compared with.
 
-        Only of those whose operands are known.
+        By pc. Shifts are to the right, and only instructions whose operands are known count.
         """
 
         def unknown_sources(instruction: Instruction) -> tuple[set[str], bool]:
@@ -294,7 +298,7 @@ class Coverage:
 
     def _input(self, instruction: Instruction) -> str:
         """Return the name of the input that an instruction's result is; "" if it computes the result."""
-        row = instruction.row
+        row = instruction.opcode
         source = instruction.operands[-1]
         if isinstance(source, Special):
             if source.name in PLACES:
@@ -342,8 +346,9 @@ class Coverage:
         """Return which choices rows make, and the gaps between the sides of equalities.
 
         rows: the values of each input by name, one a row (default: 0)
-        The first array has a note a line and a row a column. The second has an equality a line and a row a column: the
-        difference of its sides, with their bits taken as integers, and 0 if the equality isn't reached.
+        The first array has a note a line and a row a column. The second has an equality a line and
+        a row a column: the difference of its sides, with their bits taken as integers, and 0 if the
+        equality isn't reached.
         """
         judge = self.judge
         count = len(next(iter(rows.values())))

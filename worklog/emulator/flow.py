@@ -1,4 +1,6 @@
-"""Static analysis of a kernel: basic blocks, live registers, which array an address belongs to, and whether addresses
+"""Static analysis of a kernel.
+
+It finds basic blocks, live registers, which array an address belongs to, and whether addresses
 depend on loaded data.
 """
 
@@ -41,8 +43,8 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
 
     A block also starts at each instruction at which lanes of a warp wait.
 
-    assembled: blocks as the assembler joins accesses: also across these instructions, and across the copies of an
-        unrolled loop's body
+    assembled: blocks as the assembler joins accesses: also across these instructions, and across
+        the copies of an unrolled loop's body
     Raises PtxError for a branch to an unknown label.
     """
     code = kernel.instructions
@@ -55,9 +57,9 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
         if instruction.parts[0] in ("bra", "ret", "exit") and not is_joined:
             jumps.add(instruction.pc)
             starts.add(instruction.pc + 1)
-        elif instruction.row.barrier or instruction.op == "call.function":
+        elif instruction.opcode.barrier or instruction.op == "call.function":
             starts.add(instruction.pc + 1)
-        if instruction.row.meeting and not assembled:
+        if instruction.opcode.meeting and not assembled:
             starts.add(instruction.pc)
     order = sorted(starts - {len(code)})
     index_of = {pc: index for index, pc in enumerate(order)}
@@ -146,8 +148,8 @@ class Flow:
     def unset(self) -> int | None:
         """The first line that may read a value which was never set, or None.
 
-        Such a value is a register that no instruction sets before, or the NaN that the compiler writes for it. A right
-        kernel may have such registers, on paths that never use them.
+        Such a value is a register that no instruction sets before, or the NaN that the compiler
+        writes for it. A right kernel may have such registers, on paths that never use them.
         """
         for instruction in self.kernel.instructions:
             reads_unset = any(register.name in self.live_in[0] for register in instruction.used)
@@ -168,7 +170,7 @@ class Flow:
     @cached_property
     def fences(self) -> bool:
         """True if the kernel has fences, releases or acquires."""
-        return any(instruction.row.fence for instruction in self.kernel.instructions)
+        return any(instruction.opcode.fence for instruction in self.kernel.instructions)
 
     @cached_property
     def notes(self) -> list[tuple[int, Instruction, str, str]]:
@@ -203,13 +205,13 @@ class Flow:
     def may_wait(self) -> bool:
         """True if some loop reads global memory that other blocks may write.
 
-        They may write it in the meantime. The loop reads with an atomic, a volatile, relaxed or acquire load, or next
-        to a fence.
+        They may write it in the meantime. The loop reads with an atomic, a volatile, relaxed or
+        acquire load, or next to a fence.
         """
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
         for _, start, stop in self.loops:
             for instruction in self.kernel.instructions[start:stop]:
-                orders = instruction.row.strong or instruction.row.fence
+                orders = instruction.opcode.strong or instruction.opcode.fence
                 if orders and elsewhere.isdisjoint(instruction.parts):
                     return True
         return False
@@ -229,7 +231,7 @@ class Flow:
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            row = instruction.row
+            row = instruction.opcode
             is_result = row.strong and row.loads and bool(instruction.defined)
             return {"read"} if is_result and ignored not in instruction.parts else set(), True
 
@@ -260,12 +262,13 @@ class Flow:
     def guesses(self) -> set[int]:
         """The pcs of plain loads whose value a compare-and-swap compares.
 
-        If another thread changes the value in between, the compare-and-swap fails, and its loop takes the new value.
+        If another thread changes the value in between, the compare-and-swap fails, and its loop
+        takes the new value.
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
             name = instruction.parts[0]
-            is_plain_load = name == "ld" and not instruction.row.strong
+            is_plain_load = name == "ld" and not instruction.opcode.strong
             return {str(instruction.pc)} if is_plain_load else set(), name == "mov"
 
         code = self.kernel.instructions
@@ -294,7 +297,7 @@ class Flow:
         elsewhere = {"shared", "local", "param", "sync"}
         names = set[str]()
         for instruction in self.kernel.instructions:
-            writes = instruction.row.memory in ("st", "atom")
+            writes = instruction.opcode.memory in ("st", "atom")
             if not writes or not elsewhere.isdisjoint(instruction.parts):
                 continue
             for operand in instruction.operands:
@@ -312,7 +315,7 @@ class Flow:
         shared = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
-            if instruction.row.loads:
+            if instruction.opcode.loads:
                 return {LOADED}, False
             symbols = (operand for operand in instruction.operands if isinstance(operand, Sym))
             return {symbol.name for symbol in symbols} & shared, True
@@ -325,11 +328,13 @@ class Flow:
 
         An access is absent if its address doesn't come from exactly one array.
 
-        An extern array has one end: that of the block's memory. If a kernel divides it into parts, PTX has no names
-        for them, and the offset of an access doesn't show its part: the compiler adds the constants of the index to it,
-        so that element t - 32 of a part at byte 4096 is [4 * t + 3968]. Sizes of parts from the user wouldn't help: a
-        check by offsets reports this right access, and the address alone is always inside of some part. If the parts
-        have constant sizes, the kernel can declare each part as a separate __shared__ array: their ends are checked.
+        An extern array has one end: that of the block's memory. If a kernel divides it into parts,
+        PTX has no names for them, and the offset of an access doesn't show its part: the compiler
+        adds the constants of the index to it, so that element t - 32 of a part at byte 4096 is [4 *
+        t + 3968]. Sizes of parts from the user wouldn't help: a check by offsets reports this right
+        access, and the address alone is always inside of some part. If the parts have constant
+        sizes, the kernel can declare each part as a separate __shared__ array: their ends are
+        checked.
         """
         shared = {v.name: v for v in self.kernel.variables if v.space == "shared"}
         arrays = {}
@@ -364,7 +369,7 @@ class Flow:
 
 def _pointer_sources(instruction: Instruction) -> tuple[set[str], bool]:
     """Return the names that an instruction puts into an address, and whether its operands reach its result."""
-    if instruction.row.loads:
+    if instruction.opcode.loads:
         return {LOADED} if instruction.parts[-1][1:] == "64" else set(), False
     names = set[str]()
     for operand in instruction.operands:

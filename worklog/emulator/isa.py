@@ -1,7 +1,7 @@
 """The table of PTX instructions, besides what they compute, which is in ops.py.
 
-One row has the class in which an instruction is counted, its effect on memory and order, the record of the core that it
-becomes, and the message for a missing form.
+One row has the class in which an instruction is counted, its effect on memory and order, the record
+of the core that it becomes, and the message for a missing form.
 """
 
 from __future__ import annotations
@@ -76,19 +76,20 @@ ATOMICS = {
 }
 
 
-class Row(NamedTuple):
+class Opcode(NamedTuple):
     """What the table has of an instruction.
 
     counted: the class in Counts.instructions; "number": "float" or "integer", by its type
     memory: a Site's op
-    effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
-        across it; "none" on the emulator
+    effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins
+        no shared accesses across it; "none" on the emulator
     hint: what isn't supported if a form is missing, and what to do
     free: words that the forms don't have, in groups: at most one word of each, in any order
     forms: by opcode, or "*", the core's kind/operation, and its operands in order
 
-    Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
-    literal, `_` ignored, `...` ignored with all that follow; `a:u32=0` takes no operand, `?` may be missing.
+    Operands are fields of a record: `a:u32` a value of a type, `d` the result, `shared`,
+    `global` an address, `number#` a literal, `_` ignored, `...` ignored with all that follow;
+    `a:u32=0` takes no operand, `?` may be missing.
     """
 
     counted: str = "other"
@@ -109,36 +110,36 @@ class Row(NamedTuple):
 
 # Of mnemonics, or their first words, but those that only compute a value and have no class.
 INSTRUCTIONS = (
-    ("add sub mul mad div rem min max abs neg setp sqrt rcp", Row("number")),
-    ("and or xor not lop3 shl shr shf bfe bfi brev popc clz prmt", Row("integer")),
-    ("fma", Row("fma")),
-    ("ld", Row("load", "ld", free=LOAD, forms={f"ld.{TYPES}": "ACCESS"})),
-    ("st", Row("store", "st", "void parts", free=STORE, forms={f"st.{TYPES}": "ACCESS"})),
-    ("atom", Row("other", "atom", "parts", free=ATOMIC, forms=ATOMICS)),
-    ("red", Row("other", "atom", "void parts", free=REDUCTION, forms=ATOMICS)),
-    ("cp.async", Row("load", "cp", "void parts", COPIES,
+    ("add sub mul mad div rem min max abs neg setp sqrt rcp", Opcode("number")),
+    ("and or xor not lop3 shl shr shf bfe bfi brev popc clz prmt", Opcode("integer")),
+    ("fma", Opcode("fma")),
+    ("ld", Opcode("load", "ld", free=LOAD, forms={f"ld.{TYPES}": "ACCESS"})),
+    ("st", Opcode("store", "st", "void parts", free=STORE, forms={f"st.{TYPES}": "ACCESS"})),
+    ("atom", Opcode("other", "atom", "parts", free=ATOMIC, forms=ATOMICS)),
+    ("red", Opcode("other", "atom", "void parts", free=REDUCTION, forms=ATOMICS)),
+    ("cp.async", Opcode("load", "cp", "void parts", COPIES,
                      f"{SHARED} | L2::cache_hint | {PREFETCH}", {
-        "cp.async.{ca,cg}.global": "ASYNC/COPY near far _ size:u32?",
+        "cp.async.{ca,cg}.global": "ASYNC/COPY shared global _ size:u32?",
         "cp.async.commit_group": "ASYNC/COPY_COMMIT",
         "cp.async.wait_all": "ASYNC/COPY_WAIT",
         "cp.async.wait_group": "ASYNC/COPY_WAIT number#",
-        "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK near",
+        "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK shared",
     })),
-    ("cp.async.bulk", Row("load", "cp", "void parts", COPIES,
+    ("cp.async.bulk", Opcode("load", "cp", "void parts", COPIES,
                           "read | multicast::cluster | cta_group::1 | tile | L2::cache_hint", {
         "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
         "cp.async.bulk.wait_group": "ASYNC/BULK_WAIT number#",
         **{f"cp.async.bulk.{{,tensor}}.{BOX}.{shared}.global.mbarrier::complete_tx::bytes":
-               "ASYNC/BULK_LOAD near far coordinates:u32 barrier size:u16?" for shared in SHARED.split()[1:]},
-        "cp.async.bulk.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far near coordinates:u32",
-        f"cp.async.bulk.tensor.{BOX}.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far coordinates:u32 near",
+               "ASYNC/BULK_LOAD shared global coordinates:u32 barrier size:u16?" for shared in SHARED.split()[1:]},
+        "cp.async.bulk.global.shared::cta.bulk_group": "ASYNC/BULK_STORE global shared coordinates:u32",
+        f"cp.async.bulk.tensor.{BOX}.global.shared::cta.bulk_group": "ASYNC/BULK_STORE global coordinates:u32 shared",
         f"cp.async.bulk.prefetch.{{,tensor}}.{BOX}.L2.global": "ALU ...",
     })),
-    ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
-    ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
-    ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
-    ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
-    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, "aligned", {
+    ("cp.reduce", Opcode("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
+    ("bra", Opcode("control", "", "void", forms={"*": "BRANCH"})),
+    ("ret exit", Opcode("control", "", "void", forms={"*": "EXIT"})),
+    ("ret.function", Opcode("control", "", "void", forms={"*": "RETURN ..."})),
+    ("bar barrier", Opcode("barrier", "", "void parts", BARRIERS, "aligned", {
         f"{BAR}.sync": "BARRIER/SYNC a:u32 b:u32?",
         f"{BAR}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
         "barrier.cluster.arrive.{,release}": "BARRIER/CLUSTER_ARRIVE",
@@ -146,93 +147,93 @@ INSTRUCTIONS = (
         "barrier.cluster.wait.{,acquire}": "BARRIER/CLUSTER_WAIT",
         "bar.warp.sync": "WARP/SYNCHRONISE site:b32",
     })),
-    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "aligned", {
+    ("bar.red barrier.red", Opcode("barrier", "", "parts", BARRIERS, "aligned", {
         f"{BAR}.red.popc.u32": "BARRIER/POPULATION d:u32 a:u32 b:u32? c:pred",
         f"{BAR}.red.{{and:ALL_TRUE,or:ANY_TRUE}}.pred": "BARRIER/{1} d:pred a:u32 b:u32? c:pred",
     })),
-    ("fence membar", Row("other", "", "void parts", forms={
+    ("fence membar", Opcode("other", "", "void parts", forms={
         "fence.{,sc,acq_rel,acquire,release}.{cta:0,cluster:1,gpu:1,sys:1}": "FENCE/{1}",
         "membar.{cta:0,gl:1,sys:1}": "FENCE/{0}",
         "fence.mbarrier_init.release.cluster": "ASYNC/FENCE_PROXY",
     })),
-    ("fence.proxy", Row("other", "", "void parts", PROXIES, f"global {SHARED}", {
+    ("fence.proxy", Opcode("other", "", "void parts", PROXIES, f"global {SHARED}", {
         "fence.proxy.async": "ASYNC/FENCE_PROXY",
         "fence.proxy.alias": "ALU",
     })),
-    ("mbarrier", Row("other", "", "", "this form of mbarrier: check this kernel on a GPU",
+    ("mbarrier", Opcode("other", "", "", "this form of mbarrier: check this kernel on a GPU",
                      f"cta cluster | {SHARED} | b64", {
-        "mbarrier.init": "ASYNC/INITIALISE near number:u32",
-        "mbarrier.inval": "ASYNC/INVALIDATE near",
-        "mbarrier.{expect_tx,complete_tx}.{,relaxed}": "ASYNC/EXPECT near number:u32",
-        f"mbarrier.{ARRIVES}": "ASYNC/ARRIVE_AT d:b64? near number:u32?",
-        "mbarrier.{arrive,arrive_drop}.expect_tx.{,release,relaxed}": "ASYNC/ARRIVE_AT d:b64? near size:u32",
-        "mbarrier.{test_wait,try_wait}.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:b64 _?",
-        "mbarrier.{test_wait,try_wait}.parity.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
+        "mbarrier.init": "ASYNC/INITIALISE shared number:u32",
+        "mbarrier.inval": "ASYNC/INVALIDATE shared",
+        "mbarrier.{expect_tx,complete_tx}.{,relaxed}": "ASYNC/EXPECT shared number:u32",
+        f"mbarrier.{ARRIVES}": "ASYNC/ARRIVE_AT d:b64? shared number:u32?",
+        "mbarrier.{arrive,arrive_drop}.expect_tx.{,release,relaxed}": "ASYNC/ARRIVE_AT d:b64? shared size:u32",
+        "mbarrier.{test_wait,try_wait}.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred shared value:b64 _?",
+        "mbarrier.{test_wait,try_wait}.parity.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred shared value:u32 _?",
         "mbarrier.pending_count": "ASYNC/PENDING_COUNT d:u32 a:b64",
     })),
-    ("mapa getctarank", Row(free="shared::cluster", forms={
+    ("mapa getctarank", Opcode(free="shared::cluster", forms={
         "mapa.{u32,u64}": "ALU/mapa.{0} d:{0} a:{0} b:u32",
         "getctarank.{u32,u64}": "ALU/getctarank.{0} d:u32 a:{0} b:u32=%cluster_ctarank",
     })),
-    ("shfl", Row(forms={
+    ("shfl", Opcode(forms={
         "shfl.sync.{up:UP,down:DOWN,bfly:BUTTERFLY,idx:INDEX}.b32": "SHUFFLE/{0} d:b32 a:b32 b:b32 c:b32 site:b32",
     })),
-    ("vote activemask elect", Row(forms={
+    ("vote activemask elect", Opcode(forms={
         "vote.sync.{any:ANY,all:ALL,uni:UNIFORM}.pred": "WARP/{0} d:pred a:pred site:b32",
         "vote.sync.ballot.b32": "WARP/BALLOT d:b32 a:pred site:b32",
         "activemask.b32": "WARP/ACTIVE d:b32",
         "elect.sync": "WARP/ELECT d:b32 site:b32",
     })),
-    ("match", Row(forms={
+    ("match", Opcode(forms={
         "match.{any:ANY,all:ALL}.sync.b32": "WARP/MATCH_{0} d:b32 a:b32 site:b32",
         "match.{any:ANY,all:ALL}.sync.b64": "WARP/WIDE_MATCH_{0} d:b32 a:b64 site:b32",
     })),
-    ("redux", Row(forms={  # the core reduces by a row of ops.TABLE
+    ("redux", Opcode(forms={  # the core reduces by a row of ops.TABLE
         "redux.sync.{add,min,max}.{u32,s32}": "WARP/REDUCE+{0}.{1} d:b32 a:b32 site:b32",
         "redux.sync.{and,or,xor}.b32": "WARP/REDUCE+{0}.b32 d:b32 a:b32 site:b32",
         "redux.sync.{min,max}.f32": "WARP/REDUCE+{0}.f32 d:b32 a:b32 site:b32",
     })),
-    ("setmaxnreg", Row("other", "", "void", forms={
+    ("setmaxnreg", Opcode("other", "", "void", forms={
         "setmaxnreg.{inc,dec}.sync.aligned.u32": "SET_REGISTERS a:u32",
     })),
-    ("trap brkpt", Row("other", "", "void", forms={"{trap,brkpt}": "TRAP", "trap.assert": "TRAP a:u64 ..."})),
-    ("call", Row(forms={"call.vprintf": "PRINT d:u32 a:u64 b:u64"})),
-    ("call.function", Row("control", forms={"*": "CALL"})),
+    ("trap brkpt", Opcode("other", "", "void", forms={"{trap,brkpt}": "TRAP", "trap.assert": "TRAP a:u64 ..."})),
+    ("call", Opcode(forms={"call.vprintf": "PRINT d:u32 a:u64 b:u64"})),
+    ("call.function", Opcode("control", forms={"*": "CALL"})),
     # A cache policy only reaches cache hints, which the emulator ignores.
-    ("createpolicy", Row(forms={"*": "ALU/mov.b64 d:b64 a:b64=0 ..."})),
-    ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Row("other", "", "void none")),
-    ("mma wmma.mma", Row("tensor", "", "", TENSOR, forms={"*": "TENSOR/MULTIPLY"})),
-    ("ldmatrix wmma.load", Row("load", "ld", "", TENSOR, forms={"*": "TENSOR/MATRICES"})),
-    ("stmatrix wmma.store", Row("store", "st", "void", TENSOR, forms={"*": "TENSOR/MATRICES"})),
-    ("movmatrix", Row("other", "", "", TENSOR, forms={"movmatrix.sync.aligned.m8n8.trans.b16": "TENSOR/TURN"})),
-    ("wmma tcgen05", Row("other", "", "", TENSOR)),
-    ("wgmma", Row("other", "", "", GROUP, forms={
+    ("createpolicy", Opcode(forms={"*": "ALU/mov.b64 d:b64 a:b64=0 ..."})),
+    ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Opcode("other", "", "void none")),
+    ("mma wmma.mma", Opcode("tensor", "", "", TENSOR, forms={"*": "TENSOR/MULTIPLY"})),
+    ("ldmatrix wmma.load", Opcode("load", "ld", "", TENSOR, forms={"*": "TENSOR/MATRICES"})),
+    ("stmatrix wmma.store", Opcode("store", "st", "void", TENSOR, forms={"*": "TENSOR/MATRICES"})),
+    ("movmatrix", Opcode("other", "", "", TENSOR, forms={"movmatrix.sync.aligned.m8n8.trans.b16": "TENSOR/TURN"})),
+    ("wmma tcgen05", Opcode("other", "", "", TENSOR)),
+    ("wgmma", Opcode("other", "", "", GROUP, forms={
         "wgmma.{fence:0,commit_group:1}.sync.aligned": "WGMMA/{0}",
         "wgmma.wait_group.sync.aligned": "WGMMA/2 target#",
     })),
-    ("wgmma.mma_async", Row("tensor", "wgmma", "", GROUP, forms={"*": "WGMMA/MMA_ASYNC"})),
-    ("brx", Row(hint="jump tables: replace the switch with if and else")),
-    ("tex tld4 suld sust", Row(hint="textures and surfaces: read global memory")),
+    ("wgmma.mma_async", Opcode("tensor", "wgmma", "", GROUP, forms={"*": "WGMMA/MMA_ASYNC"})),
+    ("brx", Opcode(hint="jump tables: replace the switch with if and else")),
+    ("tex tld4 suld sust", Opcode(hint="textures and surfaces: read global memory")),
 )  # fmt: skip
 
-ROWS = dict[str, Row]()
-for _names, _row in INSTRUCTIONS:
-    ROWS |= dict.fromkeys(_names.split(), _row)
+OPCODES = dict[str, Opcode]()
+for _names, _opcode in INSTRUCTIONS:
+    OPCODES |= dict.fromkeys(_names.split(), _opcode)
 
 
 @cache
-def row_of(opcode: str) -> Row:
-    """Return the row of an instruction.
+def opcode_of(opcode: str) -> Opcode:
+    """Return what the table has of an instruction.
 
     By its first three words, its first two words, or its mnemonic.
     """
     parts = {*opcode.split(".")}
     mnemonic = opcode.replace(".cta", "", 1).split(".")
-    row = Row()
+    row = Opcode()
     for length in (3, 2, 1):
         name = ".".join(mnemonic[:length])
-        if name in ROWS:
-            row = ROWS[name]
+        if name in OPCODES:
+            row = OPCODES[name]
             break
     is_barrier = row.counted == "barrier" and "warp" not in parts
     return row._replace(
@@ -273,7 +274,7 @@ def _elements(parts: set[str]) -> int:
 @cache
 def record_of(opcode: str) -> str:
     """Return the form of an instruction that is a record of the core, or ""."""
-    row = row_of(opcode)
+    row = opcode_of(opcode)
     parts = opcode.split(".")
     groups = [group.split() for group in row.free.split("|")]
     free = Counter[int]()

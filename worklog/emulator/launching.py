@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, native
+from worklog.emulator.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 from worklog.emulator.memory import (
     FIRST_ADDRESS,
     MAP_SIZE,
@@ -34,20 +35,20 @@ from worklog.emulator.reports import (
     TooLarge,
     total,
 )
-from worklog.runs.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
 SMS = 132  # of an H200: if blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all
+# GPUs.
 MAX_GRID = (2**31 - 1, 65_535, 65_535)
 MAX_BLOCK = (1024, 1024, 64)
 MOST_PARAMETERS = 32_764  # bytes, since CUDA 12.1 on sm_70 and later
 MAX_CLUSTER = 8  # blocks, without an attribute of the function that allows more
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
-# Shared memory is allocated in units. Some is reserved per block for cooperative groups: here it follows the block's
-# own arrays, and on a GPU it precedes them.
+# Shared memory is allocated in units. Some is reserved per block for cooperative groups: here it
+# follows the block's own arrays, and on a GPU it precedes them.
 SMEM_UNIT = 128
 RESERVED = 1024
 RESERVED_OFFSETS = {
@@ -72,9 +73,11 @@ class Result:
     printed: lines that printf printed, at most PRINTED
     executed: threads that reached each instruction of the PTX
     instructions: of all warps
-    choices: of each instruction, 1 if its guard or selection held for some thread, plus 2 if it didn't for some
-    trace: with `trace`, what each warp did, in the order of the emulator: a record (worklog.emulator.core.STEP) per
-        access to shared or global memory, bulk copy, barrier and wait
+    choices: of each instruction, 1 if its guard or selection held for some thread, plus 2 if it
+        didn't for some
+    trace: with `trace`, what each warp did, in the order of the emulator: a record
+        (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and
+        wait
     sites: of accesses, by pc
     """
 
@@ -131,18 +134,20 @@ def launch(
     count: count traffic
     only_blocks: numbers of the blocks to run, each with its cluster
     source: the .cu text, for messages
-    budget: instructions that a warp may take; an instruction counts once for all lanes that execute it together
+    budget: instructions that a warp may take; an instruction counts once for all lanes that execute
+        it together
     trace: keep what each warp does, in the result
-    variables: the loaded module's (load_variables), which keep what this launch writes; None: those of a module that is
-        loaded for this launch
-    registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if unknown
+    variables: the loaded module's (load_variables), which keep what this launch writes; None: those
+        of a module that is loaded for this launch
+    registers: per thread, which limit how many threads a block has and how many blocks run
+        together; 0 if unknown
     progress: called again and again with the number of blocks that have ended, and of all
-    schedule: a seed of the order in which blocks start, and in which warps and blocks take turns, as a GPU may take
-        any order. 0: by their numbers. Blocks also start by their numbers if a block may wait for a block that started
-        earlier. The label names the schedule.
+    schedule: a seed of the order in which blocks start, and in which warps and blocks take turns,
+        as a GPU may take any order. 0: by their numbers. Blocks also start by their numbers if a
+        block may wait for a block that started earlier. The label names the schedule.
 
-    Addresses out of bounds and similar mistakes are findings in the result: loads there yield zeros and stores are
-    dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
+    Addresses out of bounds and similar mistakes are findings in the result: loads there yield zeros
+    and stores are dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
     batch = Batch(
         grid=_three(grid, "grid"),
@@ -179,9 +184,16 @@ def launch(
     if program.flow.specials & RESERVED_OFFSETS.keys():
         reserved = RESERVED
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
-    executed, costs, reached, choices, steps = native.run(
-        program, memory, specials, shared, numbers, budget, reserved, together, schedule
+    planned = native.Launch(
+        specials=specials,
+        shared=shared,
+        numbers=numbers,
+        budget=budget,
+        reserved=reserved,
+        together=together,
+        seed=schedule,
     )
+    executed, costs, reached, choices, steps = native.run(program, memory, planned)
     _add_notes(batch, program, executed)
     instructions = 0
     for basic_block, (warps, _) in zip(program.flow.blocks, executed, strict=True):
@@ -232,7 +244,8 @@ def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: i
 def _together(batch: Batch, program: Program, blocks: int, registers: int) -> int:
     """Return how many blocks run together, since they may wait for each other. Their state is kept.
 
-    Raises BadLaunch if the blocks of a cooperative launch don't fit, TooLarge for more blocks than can be run.
+    Raises BadLaunch if the blocks of a cooperative launch don't fit, TooLarge for more blocks than
+    can be run.
     """
     flow = program.flow
     is_cooperative = "%envreg1" in flow.specials
@@ -306,8 +319,8 @@ def _tally(
             continue
         for instruction in program.kernel.instructions[block.start : block.stop]:
             line = lines[instruction.line]
-            line["instructions"][instruction.row.counted] += warps
-            if instruction.row.counted == "fma":
+            line["instructions"][instruction.opcode.counted] += warps
+            if instruction.opcode.counted == "fma":
                 line["thread_fma"] += threads
     for site, numbers in costs:
         name = site.counted
@@ -379,7 +392,8 @@ def _specials(
 ) -> dict[str, int]:
     """Return the special registers that are the same for all threads.
 
-    The %envreg are the driver's: two of them are the address of a cooperative grid's barrier, which is allocated here.
+    The %envreg are the driver's: two of them are the address of a cooperative grid's barrier, which
+    is allocated here.
 
     shared: bytes of the block's arrays
     dynamic: bytes of dynamic shared memory

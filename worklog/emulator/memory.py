@@ -1,8 +1,8 @@
 """The memory of a launch: buffers, tensor maps, and the text that vprintf prints.
 
-A buffer without data stands for a buffer whose values don't matter: loads yield zeros, stores are dropped, and the
-traffic is counted. A driver's encoding of tensor maps (CUtensorMap) isn't public: here they have the emulator's own
-encoding, and it understands only maps that tensor_map() makes.
+A buffer without data stands for a buffer whose values don't matter: loads yield zeros, stores are
+dropped, and the traffic is counted. A driver's encoding of tensor maps (CUtensorMap) isn't public:
+here they have the emulator's own encoding, and it understands only maps that tensor_map() makes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
     re.DOTALL,
 )
-# The code of struct for each type of C, by that of Python's % operator. An argument is at a multiple of its size.
+# The code of struct for each type of C, by that of Python's % operator. An argument is at a
+# multiple of its size.
 _CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
 _CODES |= dict.fromkeys("sp", "Q")
 _MAGIC = b"worklog "
 _ENCODING = struct.Struct("<8sQQ104x")
 MAP_SIZE = _ENCODING.size  # bytes of a CUtensorMap
-# As in core.h, the innermost dimension first. strides: in bytes. item: bytes of an element. counts: elements of a box.
+# As in core.h, the innermost dimension first. strides: in bytes. item: bytes of an element. counts:
+# elements of a box.
 LAYOUT = np.dtype([
     *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
     *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
@@ -288,11 +290,13 @@ def tensor_map(
     data: a contiguous array, or a Pointer to an array, whose elements have `item` bytes
     box: elements per copy, up to 256 per dimension
     shape: elements of the tensor (default: the array's)
-    strides: bytes from an element to the next in dimensions 1 and up (default: of a contiguous tensor)
+    strides: bytes from an element to the next in dimensions 1 and up (default: of a contiguous
+        tensor)
     steps: element strides
     swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes
     nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero
-    Interleaved layouts and im2col aren't emulated. Raises BadLaunch if cuTensorMapEncodeTiled returns an error.
+    Interleaved layouts and im2col aren't emulated. Raises BadLaunch if cuTensorMapEncodeTiled
+    returns an error.
     """
     pointer = data if isinstance(data, Pointer) else Pointer(data, data.nbytes)
     if isinstance(data, np.ndarray):

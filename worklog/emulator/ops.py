@@ -1,8 +1,8 @@
 """The instructions that compute a value of each lane: as one C expression, or in steps.
 
-Of the standard library alone, since a build has nothing else: build.py writes the C code that the core includes.
-A word in braces in an opcode stands for each of its alternatives; {0} is the meaning of the first such list's word, or
-the word itself. T is the last type of the opcode, R the first.
+Of the standard library alone, since a build has nothing else: build.py writes the C code that the
+core includes. A word in braces in an opcode stands for each of its alternatives; {0} is the meaning
+of the first such list's word, or the word itself. T is the last type of the opcode, R the first.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ REDUCING = (
 # What set gives where the comparison holds, as bits.
 YES = "{u32:4294967295,s32:4294967295,b32:4294967295,f32:1065353216,u16:65535,s16:65535,f16:15360,bf16:16256}"
 
-# Opcode, types of the operands, expression of a, b, c and e, and the result's type where it is not R. Integers wrap: U
-# is T without a sign, W twice as wide. A predicate is a mask of lanes: bit k is lane k's. Some opcodes are no PTX: they
-# are steps of others. The functions are those of arithmetic.h.
+# Opcode, types of the operands, expression of a, b, c and e, and the result's type where it is not
+# R. Integers wrap: U is T without a sign, W twice as wide. A predicate is a mask of lanes: bit k is
+# lane k's. Some opcodes are no PTX: they are steps of others. The functions are those of
+# arithmetic.h.
 TABLE = (
     ("mov.{pred,b16,b32,u32,s32,f32,b64,u64,s64,f64,u16,s16}", "T", "a"),
     ("{add:+,sub:-}." + INT, "T T", "(T)((U)a {0} (U)b)"),
@@ -198,11 +199,11 @@ TABLE = (
     ("cvt.{rna:2,rn:1,rz:0}.tf32.f32", "T", "to_tf32(a, {0})", "b32"),
 )  # fmt: skip
 
-# Opcode, types of the operands, steps, and the results' types where they are not R. Steps are in postfix order: a, b,
-# c, e, f are operands, A is a without .ftz; "no" is false; carry the carry; =x keeps a value as x; a step takes as many
-# values as it has operands. D: T as a float64 that holds it; V: the type in which T is computed. ".ftz" flushes
-# operands of f32 and f16; what follows of the opcode is in Composer.finished. Types of two numbers take the steps of
-# one for each.
+# Opcode, types of the operands, steps, and the results' types where they are not R. Steps are in
+# postfix order: a, b, c, e, f are operands, A is a without .ftz; "no" is false; carry the carry; =x
+# keeps a value as x; a step takes as many values as it has operands. D: T as a float64 that holds
+# it; V: the type in which T is computed. ".ftz" flushes operands of f32 and f16; what follows of
+# the opcode is in Composer.finished. Types of two numbers take the steps of one for each.
 COMPOSED = (
     ("{add,sub}.cc.{u32,s32,u64,s64}", "U U", "a b no sum.{0}.U a b no carry.{0}.U", "U carry"),
     ("{add,sub}c.cc.{u32,s32,u64,s64}", "U U", "a b carry sum.{0}.U a b carry carry.{0}.U", "U carry"),
@@ -243,7 +244,8 @@ COMPOSED = (
     ("{min,max}.{,ftz}.NaN.xorsign.abs.{f32,f16,bf16}", "T T", "a abs.V b abs.V {0}.V a b xorsign.V a b nan.V"),
     ("{sin,cos,tanh,sqrt,ex2,lg2,rcp,rsqrt}.approx.ftz.f32", "T", "a {0}.approx.f32"),
     ("div.{approx,full}.ftz.f32", "T T", "a b div.full.f32"),
-    # Conversions. For sm_90, ptxas makes F2F.FTZ of .ftz with bf16. With f16 an H200 flushes nothing.
+    # Conversions. For sm_90, ptxas makes F2F.FTZ of .ftz with bf16. With f16 an H200 flushes
+    # nothing.
     (f"cvt.{INTEGRAL}.{{,ftz}}.{{,sat}}.{INT8}.{{f32:f32,f64:f64,f16:f32,bf16:f32}}", "D",
      "a cvt.{0}.f64.f64 whole.R.{4}"),
     (f"cvt.rn.{{,ftz}}.{{,sat}}.{{f32,f64}}.{INT8}", "T", "a cvt.rn.R.T"),

@@ -10,6 +10,7 @@ import numpy as np
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.flow import Flow, basic_blocks
 from worklog.emulator.isa import ORDERED
+from worklog.emulator.limits import LIMITS
 from worklog.emulator.memory import FIRST_VARIABLE, SPACING, require_memory, zeros
 from worklog.emulator.ptx import (
     UNEXPECTED,
@@ -25,7 +26,6 @@ from worklog.emulator.ptx import (
 )
 from worklog.emulator.reports import INVALID, BadLaunch
 from worklog.emulator.tensor import fragment
-from worklog.runs.limits import LIMITS
 
 FIRST_PARAM = 1 << 51
 FIRST_FUNCTION = 1 << 50
@@ -48,7 +48,8 @@ class Site:
     array: Variable | None = None  # the shared array that the address belongs to, if known
     start: int = 0  # its address
     groups: tuple[Group, ...] = ()  # the wide accesses that ptxas may make it part of
-    # The global side of a cp.async: a load of 32-bit words that counts as one access of the whole width.
+    # The global side of a cp.async: a load of 32-bit words that counts as one access of the whole
+    # width.
     source: Site | None = None
     guess: bool = False  # whether it is a plain read of what a compare-and-swap compares
 
@@ -86,8 +87,8 @@ class Site:
     def counted(self) -> str:
         """The field of Counts that its costs go to, or "".
 
-        It is "" for constant loads, the shared side of a cp.async, and a generic site, whose costs at() keeps apart by
-        memory.
+        It is "" for constant loads, the shared side of a cp.async, and a generic site, whose costs
+        at() keeps apart by memory.
         """
         if self.space == "generic" or self.op == "cp":
             return ""
@@ -150,7 +151,7 @@ class Program:
         groups = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True))
         sites = dict[int, Site]()
         for instruction in self.kernel.instructions:
-            if instruction.row.memory and len(instruction.operands) > 1:
+            if instruction.opcode.memory and len(instruction.operands) > 1:
                 try:
                     sites[instruction.pc] = self._site(instruction, groups.get(instruction.pc, ()))
                 except UNEXPECTED as error:
@@ -185,11 +186,11 @@ class Program:
             return in_array("cp", "shared", 4, source.count, offsets[0], source=source)
         if not offsets:
             raise instruction.unsupported("it has no address")
-        op = instruction.row.memory
-        space = instruction.row.space
+        op = instruction.opcode.memory
+        space = instruction.opcode.space
         if name not in ("ldmatrix", "stmatrix", "wmma"):
             size_of_element = size_of(instruction.parts[-1])
-            elements = instruction.row.elements
+            elements = instruction.opcode.elements
             is_guess = instruction.pc in self.flow.guesses
             access = partial(in_array, op, space, size_of_element, elements, offsets[0])
             return access(groups=groups, guess=is_guess)
@@ -209,9 +210,11 @@ def program_of(kernel: Kernel, dynamic: int) -> Program:
 def load_variables(kernel: Kernel) -> dict[str, Array]:
     """Return the bytes of the variables of the kernel's module.
 
-    Of each __device__ and __constant__ variable, as loading the module sets them: to the initial value, else to zeros.
+    Of each __device__ and __constant__ variable, as loading the module sets them: to the initial
+    value, else to zeros.
 
-    Raises UnsupportedInstruction for the address of something that isn't such a variable, and TooLarge.
+    Raises UnsupportedInstruction for the address of something that isn't such a variable, and
+    TooLarge.
     """
     out = dict[str, Array]()
     loaded = [variable for variable in kernel.variables if variable.space in ("global", "const")]

@@ -1,6 +1,7 @@
 """Records of parsed PTX: kernels, their variables, and instructions.
 
-An instruction has the source line that it came from, and its row in the table of worklog.emulator.isa.
+An instruction has the source line that it came from, and its opcode in the table of
+worklog.emulator.isa.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from worklog.emulator.isa import HINTS, Row, row_of
+from worklog.emulator.isa import HINTS, Opcode, opcode_of
 from worklog.emulator.ops import C_TYPES
 from worklog.emulator.symbols import demangled
 from worklog.errors import WorklogError
@@ -129,13 +130,13 @@ class Instruction:
         return tuple(self.op.split("."))
 
     @cached_property
-    def row(self) -> Row:
+    def opcode(self) -> Opcode:
         """The instruction's row in the table."""
-        return row_of(self.op)
+        return opcode_of(self.op)
 
     def unsupported(self, reason: str = "") -> UnsupportedInstruction:
         """Return the error for an unsupported instruction, with what to do instead."""
-        hint = next((HINTS[part] for part in self.parts if part in HINTS), self.row.hint)
+        hint = next((HINTS[part] for part in self.parts if part in HINTS), self.opcode.hint)
         place = f"line {self.line}" if self.line else f"instruction {self.pc}"
         reason = reason or f"the emulator doesn't support {hint}"
         return UnsupportedInstruction(f"{place}: {self.op} ({demangled(self.text)}): {reason}")
@@ -143,7 +144,7 @@ class Instruction:
     @cached_property
     def defined(self) -> tuple[Reg, ...]:
         """The registers that it writes: those of its first operand, or none."""
-        if "void" in self.row.effects:
+        if "void" in self.opcode.effects:
             return ()
         return tuple(registers(*self.operands[:1], addresses=False))
 
@@ -151,8 +152,8 @@ class Instruction:
     def reads(self) -> tuple[Reg, ...]:
         """The registers that it reads, its guard included."""
         operands = self.operands
-        has_result = "void" not in self.row.effects and not isinstance((*operands, None)[0], Mem)
-        accumulates = self.row.memory == "wgmma"
+        has_result = "void" not in self.opcode.effects and not isinstance((*operands, None)[0], Mem)
+        accumulates = self.opcode.memory == "wgmma"
         if has_result and not accumulates:
             operands = operands[1:]
         read = tuple(registers(*operands))
@@ -193,7 +194,8 @@ class Variable:
     align: int  # bytes
     extern: bool = False
     data: bytes = b""
-    # Addresses in its initial value: the offset, the name of the variable, and the number that is added.
+    # Addresses in its initial value: the offset, the name of the variable, and the number that is
+    # added.
     symbols: tuple[tuple[int, str, int], ...] = ()
 
 
@@ -210,7 +212,8 @@ class Param:
 class Kernel:
     """One .entry: instructions in order, and the variables in scope.
 
-    Two kernels are equal if they are the same object, so that looking up the generated code of a kernel takes no time.
+    Two kernels are equal if they are the same object, so that looking up the generated code of a
+    kernel takes no time.
     """
 
     name: str
@@ -220,7 +223,8 @@ class Kernel:
     labels: dict[str, int]  # indices of instructions
     variables: tuple[Variable, ...]
     max_threads: int | None
-    # Whether the shared accesses are those of the machine code by number and width; None: not compared.
+    # Whether the shared accesses are those of the machine code by number and width; None: not
+    # compared.
     assembled: bool | None = None
     functions: dict[str, int] = field(default_factory=dict)  # where those begin that it may call
     cluster: tuple[int, int, int] | None = (

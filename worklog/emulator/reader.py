@@ -1,6 +1,9 @@
-"""Parses PTX text, as NVRTC, nvcc and inline assembly write it, into the records of worklog.emulator.ptx.
+"""Parses PTX text into the records of worklog.emulator.ptx.
 
-Codegen decides which instructions are supported. Text of the kernel that cannot be parsed is an error, never skipped.
+NVRTC, nvcc and inline assembly write it.
+
+Codegen decides which instructions are supported. Text of the kernel that cannot be parsed is an
+error, never skipped.
 """
 
 from __future__ import annotations
@@ -58,8 +61,9 @@ def load(
     """Return a kernel of a PTX module, with the module's variables that it names.
 
     symbol: the kernel's; None: the only one
-    assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With them, wavefronts are
-        counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
+    assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With
+        them, wavefronts are counted for the accesses that the assembler emits; Kernel.assembled is
+        whether that was possible.
     name: of the result (default: the symbol)
     Raises PtxError.
     """
@@ -185,7 +189,8 @@ class _Body:
         self.registers: ChainMap[str, Reg] = ChainMap()
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        # Suffixes of the names of registers and labels, one per open block; branches, with those that are open.
+        # Suffixes of the names of registers and labels, one per open block; branches, with those
+        # that are open.
         self.blocks = [""]
         self.branches: list[tuple[int, tuple[str, ...]]] = []
         self.variables: list[Variable] = []
@@ -234,7 +239,8 @@ class _Body:
 
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:
-            # The line in the kernel's own file: for code inlined from a header, the line that it was inlined at.
+            # The line in the kernel's own file: for code inlined from a header, the line that it
+            # was inlined at.
             lines = []
             places = re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])
             for file, number in places:
@@ -321,7 +327,7 @@ class _Body:
         )
 
     def _source_size(self, operand: Operand, size: Operand, statement: str) -> Operand:
-        """Return how many bytes a cp.async reads, for the predicate of one that may ignore its source.
+        """Return how many bytes a cp.async reads that may ignore its source.
 
         An instruction before it selects them, as compilers do for the other form of cp.async.
         operand: the fourth, a number of bytes or that predicate

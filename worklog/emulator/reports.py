@@ -1,11 +1,11 @@
-"""The report of a launch: its mistakes, its counts by source line, and the errors before or during emulation.
+"""The report of a launch: its mistakes, its counts by source line, and its errors.
 
-Mistakes have one record per kind and place. Counts are requests, sectors, wavefronts, bank conflicts and instructions,
-never a time.
+Mistakes have one record per kind and place. Counts are requests, sectors, wavefronts, bank
+conflicts and instructions, never a time.
 
-Global: L1 fetches 32-byte sectors; a request costs the distinct sectors that its lanes access. Shared: 32 banks of 4
-bytes; a wavefront delivers one word per bank, to any number of lanes. Both rules agree with Nsight Compute's counters
-on an H200 for every rung.
+Global: L1 fetches 32-byte sectors; a request costs the distinct sectors that its lanes access.
+Shared: 32 banks of 4 bytes; a wavefront delivers one word per bank, to any number of lanes. Both
+rules agree with Nsight Compute's counters on an H200 for every rung.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 COMPARED = "sm_90"  # where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json
 Triple = tuple[int, int, int]
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
-# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
-# whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
-# for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
-# a loop of compare-and-swap.
+# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of
+# their block reach, whole warps at different instructions of one barrier, member masks that name
+# lanes that have exited (PTX waits only for the others), instructions whose last bits only the
+# hardware defines, reads of a clock, and the plain first read of a loop of compare-and-swap.
 WARNINGS = (
     "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
 )  # fmt: skip
@@ -49,10 +49,11 @@ class NotPredictable(WorklogError):
 class Finding:
     """One mistake at one place.
 
-    kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
-        "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
-        "trap", "registers", "global-race", "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of
-        asynchronous copies "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of
+    kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared",
+        "divergent-barrier", "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle",
+        "misaligned", "read-only", "assertion", "trap", "registers", "global-race",
+        "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies
+        "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of
         wgmma "descriptor"; "deadlock", if it follows other errors; or one of WARNINGS
     line: of the .cu file (0: unknown, compiled without -lineinfo)
     text: that source line
@@ -107,7 +108,8 @@ class Batch:
     traced: bool = False
     progress: Callable[[int, int], None] = lambda ended, blocks: None
     cluster: tuple[int, int, int] = (1, 1, 1)
-    # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
+    # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding
+    # with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
 
     @property
@@ -206,9 +208,10 @@ class Counts:
 
     A cp.async is a global load.
 
-    instructions: executed warp instructions by class: "fma", "tensor", "float", "integer", "load", "store", "control",
-        "barrier", "other"
-    thread_fma: multiply-adds of all threads, two floating-point operations each, without those of tensor cores
+    instructions: executed warp instructions by class: "fma", "tensor", "float", "integer", "load",
+        "store", "control", "barrier", "other"
+    thread_fma: multiply-adds of all threads, two floating-point operations each, without those of
+        tensor cores
     """
 
     global_load: Access = Access()

@@ -1,5 +1,7 @@
-"""Tensor-core instructions: where the fragments of wmma lie in memory, as ptxas places them on sm_90, and the records
-of tensor.h and wgmma.h: the form of a multiplication, and where a matrix is.
+"""Tensor-core instructions: their fragments in memory, and their records.
+
+wmma's fragments lie where ptxas places them on sm_90. The records are those of tensor.h and
+wgmma.h: the form of a multiplication, and where a matrix is.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def places_of(matrix: str, layout: str, type_: str, lines: int, across: int) -> 
     matrix: "a", "b", "c" or "d"
     layout: "row" or "col"
     lines: blocks of 8 rows, or of 8 columns of B
-    across: blocks in the other direction, of 4 lanes with all the numbers that lie side by side in a lane
+    across: blocks in the other direction, of 4 lanes with all the numbers that lie side by side in
+        a lane
     """
     bits = BITS[type_]
     is_along = (matrix == "b") != (layout == "row")  # a lane's numbers lie side by side in memory

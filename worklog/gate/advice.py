@@ -73,13 +73,16 @@ def explained(
 
 def _with_unset(verdict: Verdict, compiled: Compiled) -> Verdict:
     """Return a verdict that names a value that was never set, if NaN may come from it."""
-    from worklog import emulator  # here: a measurement doesn't need it
+    # Here: a measurement doesn't need the emulator.
+    from worklog.emulator import load
+    from worklog.emulator.flow import Flow
+    from worklog.emulator.ptx import UnsupportedInstruction
 
     *passed_stages, failure = verdict.stages
     if READ_OUTSIDE not in failure.detail or "nan" in compiled.program.whole.lower():
         return verdict
-    with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
-        line = emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
+    with suppress(UnsupportedInstruction):  # which only a GPU runs
+        line = Flow(load(compiled.ptx, compiled.symbol)).unset
         if line is not None:
             cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
             failure = replace(failure, detail=failure.detail.replace(READ_OUTSIDE, cause))

@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING
+from worklog.emulator.reports import TooLarge
 from worklog.errors import LaunchFailed, apart
 from worklog.gate import exact, precision
 from worklog.gate.edges import mistake_in
@@ -116,7 +117,7 @@ class Search:
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
         self.hands_over = any(
-            instruction.row.fence or instruction.row.memory == "atom"
+            instruction.opcode.fence or instruction.opcode.memory == "atom"
             for instruction in coverage.kernel.instructions
         )
         file = coverage.kernel.file

@@ -23,6 +23,7 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
+from worklog.emulator.limits import TOO_MANY_BLOCKS
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import (
@@ -35,7 +36,6 @@ from worklog.kernel import (
     nvidia_library,
 )
 from worklog.problem import Shape
-from worklog.runs.limits import TOO_MANY_BLOCKS
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
 # CuPy names only the first.

@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
@@ -16,7 +17,6 @@ from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, parts, read_source
 from worklog.kernel.unit import Definition, Unit
-from worklog.runs.limits import MAX_SHARED_UNASKED
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from worklog import emulator
-from worklog.emulator import Counts, Finding, NotPredictable, load
+from worklog.emulator import Counts, Finding, load
+from worklog.emulator import Kernel as Code
+from worklog.emulator.limits import LIMITS, Occupancy, occupancy
+from worklog.emulator.ptx import UnsupportedInstruction
+from worklog.emulator.reports import NotPredictable, total
+from worklog.emulator.reports import caveats as emulated_caveats
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel.emulated import ARCH, RESOURCES, EmulatedDevice, build
 from worklog.kernel.kernel import Kernel
@@ -25,7 +29,6 @@ from worklog.kernel.prediction import WHOLE, predict
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
-from worklog.runs.limits import LIMITS, Occupancy, occupancy
 
 RUNG_SIZE = Shape.of(4096)
 FILE_SIZE = Shape.of(128)
@@ -58,7 +61,7 @@ class Inspection:
     @property
     def counts(self) -> Counts:
         """The counts of all lines together."""
-        return emulator.total(self.lines)
+        return total(self.lines)
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
         """Return the occupancy on an architecture; None if the block is unknown.
@@ -158,11 +161,11 @@ def inspect(
     inspected = replace(inspected, shape=shape)
     try:
         code = load(main.ptx, main.symbol, main.shared_accesses)
-        with_caveats = replace(inspected, caveats=emulator.caveats(code))
+        with_caveats = replace(inspected, caveats=emulated_caveats(code))
         if is_user_kernel:
             return _with_user_counts(with_caveats, code, kernel, shape)
         return _with_prediction(with_caveats, code, kernel, shape)
-    except (emulator.UnsupportedInstruction, NotPredictable) as error:
+    except (UnsupportedInstruction, NotPredictable) as error:
         if is_user_kernel and isinstance(error, NotPredictable):
             raise
         return replace(inspected, caveats=(f"memory requests not counted: {error}",))
@@ -174,7 +177,7 @@ def _is_user_kernel(kernel: Kernel) -> bool:
 
 
 def _with_user_counts(
-    inspected: Inspection, code: emulator.Kernel, kernel: Kernel, shape: Shape
+    inspected: Inspection, code: Code, kernel: Kernel, shape: Shape
 ) -> Inspection:
     """Return an inspection with a user kernel's counts, from a full run or predicted.
 
@@ -199,9 +202,7 @@ def _with_user_counts(
     return replace(predicted, label=label, findings=findings)
 
 
-def _with_prediction(
-    inspected: Inspection, code: emulator.Kernel, kernel: Kernel, shape: Shape
-) -> Inspection:
+def _with_prediction(inspected: Inspection, code: Code, kernel: Kernel, shape: Shape) -> Inspection:
     """Return an inspection with counts that are predicted from a few blocks."""
     predicted = predict(code, kernel, shape)
     plural = "s" if predicted.blocks > 1 else ""

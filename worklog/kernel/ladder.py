@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from worklog.emulator.limits import WARP
 from worklog.errors import BadSetting, WorklogError, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
@@ -33,7 +34,6 @@ from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Bar, Table, git, recordings
-from worklog.runs.limits import WARP
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = replace(any_shape(ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")

@@ -23,21 +23,12 @@ from html import escape
 from itertools import product
 from typing import Any
 
-from worklog.emulator import (
-    BUDGET,
-    BadLaunch,
-    BudgetExceeded,
-    Counts,
-    Flow,
-    NotPredictable,
-    Pointer,
-    Result,
-    caveats,
-    combined,
-    launch,
-    load,
-)
+from worklog.emulator import Counts, Pointer, Result, launch, load
 from worklog.emulator import Kernel as Code
+from worklog.emulator.flow import Flow
+from worklog.emulator.launching import BUDGET
+from worklog.emulator.limits import WARP
+from worklog.emulator.reports import BadLaunch, BudgetExceeded, NotPredictable, caveats, combined
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.kernel import emulated
 from worklog.kernel.kernel import Kernel
@@ -45,7 +36,6 @@ from worklog.kernel.ladder import MemoryCounts, memory_counts
 from worklog.kernel.rungs import LADDER
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, Table, duration, recorded_run
-from worklog.runs.limits import WARP
 
 SIZE = Shape.of(4096)
 FMA = "multiply-adds"

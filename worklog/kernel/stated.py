@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting
 from worklog.kernel.host import (
     OTHER,
@@ -24,7 +25,6 @@ from worklog.kernel.signature import is_leading_dimension, matrix_of, named, siz
 from worklog.kernel.source import filled, parts, uncommented
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
-from worklog.runs.limits import MAX_SHARED_UNASKED
 
 # A variable that a launch passes for several sizes: which of them a grid means isn't stated.
 JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")

@@ -15,6 +15,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
+from worklog.emulator.limits import LIMITS, occupancy
 from worklog.errors import BadSetting
 from worklog.gpu.device import gpu_here
 from worklog.kernel import (
@@ -47,7 +48,6 @@ from worklog.runs import (
     recordings,
     same_card,
 )
-from worklog.runs.limits import LIMITS, occupancy
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"

@@ -17,8 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from worklog import emulator, gate
-from worklog.emulator import BUDGET, BudgetExceeded, Finding
+from worklog import gate
+from worklog.emulator import Finding
+from worklog.emulator.launching import BUDGET
+from worklog.emulator.memory import require_memory
+from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
@@ -281,7 +284,7 @@ def check(
     checked = _compiled(kernel, shape, found_gpu)
     if not is_live:
         needed = EMULATED_COPIES * shape.compulsory_bytes
-        emulator.require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
+        require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
     begun(checked)
     device = device_of(is_live, budget)
     if isinstance(device, EmulatedDevice) and is_beside_gpu:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -64,23 +64,6 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
-
-
-def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
-    """Return this package's folder of a kind.
-
-    variable: an environment variable that may name the folder; the default is the user's folder
-    Raises BadSetting if the user has no home folder.
-    """
-    import platformdirs
-
-    if path := os.environ.get(variable):
-        return Path(path)
-    folder = {"data": platformdirs.user_data_dir, "cache": platformdirs.user_cache_dir}[kind]
-    try:
-        return Path(folder("worklog", appauthor=False))
-    except RuntimeError as error:  # an account without a home
-        raise BadSetting(f"there is no home folder: set HOME, or {variable} to a folder") from error
 
 
 def git(*arguments: str, folder: Path = Path()) -> bytes:

@@ -21,13 +21,12 @@ from typing import Any, Self
 
 import msgspec
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, own_folder
 from worklog.problem import Shape
 from worklog.runs.documents import (
     WRITTEN,
     BadRunFile,
     Date,
-    own_folder,
     read_json,
     read_text,
     require_schema,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
+from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
@@ -23,7 +24,6 @@ from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import measure
 from worklog.runner.sources import CHANGED, live_wanted
 from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
-from worklog.runs.limits import MAX_THREADS, WARP, Occupancy, occupancy
 
 if TYPE_CHECKING:
     import pandas

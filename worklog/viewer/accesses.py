@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import Site
+from worklog.emulator.limits import WARP
+from worklog.emulator.program import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape
-from worklog.runs.limits import WARP
 from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 
 SECTOR = 32  # bytes

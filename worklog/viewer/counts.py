@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, Result, Site, launch, plain_name
 from worklog.emulator import Kernel as Code
+from worklog.emulator import Result, launch
+from worklog.emulator.limits import WARP
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import plain_name
 from worklog.kernel import Kernel, Program
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.runs.limits import WARP
 
 Lanes = NDArray[np.int64]
 FLOAT = 4  # bytes

@@ -1,27 +1,32 @@
-"""The core: an interpreter of decoded PTX in C, one warp at a time, and what fills its records and words its events.
+"""The core: an interpreter of decoded PTX in C, and the Python that fills its records.
 
-decode.py makes records of a program: a register is 32 lanes in the warp's file, a predicate a mask of 32 bits, and each
-operand an offset; compose.py has the offsets, and the steps of what computes a value. ops.py is the table
-of instructions that compute a value of a lane, and writes the C code of these; isa.py has the rows of all others;
-build.py compiles one unit:
+decode.py makes records of a program: a register is 32 lanes in the warp's file, a predicate a mask
+of 32 bits, and each operand an offset. compose.py has the offsets, and the steps of what computes a
+value. ops.py is the table of instructions that compute a value of a lane, and writes the C code of
+these; isa.py has the other instructions. build.py compiles one unit:
 
 - core.h has the records that Python shares; state.h those of blocks and warps.
-- core.c runs instructions; turns.h starts blocks and lets them and their warps take turns; blocks.h has barriers,
-  warp.h lanes that meet, calls.h frames of functions.
-- access.h accesses every memory: it resolves, checks, orders, counts (count.h) and moves. order.h finds races, by what
-  knowledge.h and flight.h say of threads and copies; poison.h follows values that nobody wrote.
-- mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h tensor cores.
+- core.c runs instructions; turns.h starts blocks and lets them and their warps take turns; blocks.h
+  has barriers, warp.h lanes that meet, calls.h frames of functions.
+- access.h accesses every memory: it resolves, checks, orders, counts (count.h) and moves. order.h
+  finds races, with the vector clocks of vector_clock.h and the copies of flight.h; poison.h follows
+  values that nobody wrote.
+- mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h
+  tensor cores.
 
-Memory of a block is freed together when it ends. A view says up to which times others' accesses are known: each thread
-has views, as have barriers, mbarriers and flags; so what orders accesses joins views.
+Memory of a block is freed together when it ends. A view has the times up to which others' accesses
+are ordered: each thread has views, as have barriers, mbarriers and flags. What orders accesses
+joins views.
 
-Warps run one after the other until they wait. Which order they run in means nothing, so of two accesses without order
-the first is that which a thread reaches earlier after the last barrier. Each block has one clock, which ticks at what
-orders threads; where more than barriers does, each thread has a row of the times that it knows of the others. The
-blocks of a cluster are one Block, whose warps follow each other: one clock, and one shared memory with a part of each.
+Warps run one after the other until they wait. Which order they run in means nothing, so of two
+accesses without order the first is that which a thread reaches earlier after the last barrier. Each
+block has one clock, which ticks at what orders threads. If more than barriers orders them, each
+thread has a vector clock. The blocks of a cluster are one Block, whose warps follow each other: one
+clock, and one shared memory with a part of each.
 
-native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C, and to print. It tells
-events, each kind and place once; tell.py words them, and what does not end.
+native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C,
+and to print. It reports events, each kind and place once. findings.py describes these, and a launch that
+doesn't end.
 """
 
 from __future__ import annotations

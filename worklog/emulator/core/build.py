@@ -1,6 +1,7 @@
 """Compiles the core: with the machine's C compiler, else with the one in the wheel `ziglang`.
 
-The standard library alone, and no module of worklog: the build hook (hatch_build.py) runs this file by its path.
+The standard library alone, and no module of worklog: the build hook (hatch_build.py) runs this file
+by its path.
 """
 
 from __future__ import annotations

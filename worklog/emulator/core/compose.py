@@ -1,7 +1,7 @@
 """Places of values in a warp's registers, and the instructions that compute values.
 
-Such an instruction is a C expression of ops.TABLE, or the steps of a row of ops.COMPOSED, which the core runs as one
-instruction.
+Such an instruction is a C expression of ops.TABLE, or the steps of a row of ops.COMPOSED, which the
+core runs as one instruction.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ FIXED = {
 class RegisterFile:
     """Offsets in a warp's register file.
 
-    specials: offsets of special registers that depend on the block and the thread. The core writes these registers.
+    specials: offsets of special registers that depend on the block and the thread. The core writes
+        these registers.
     launched: offsets of special registers that are the same for all threads of a launch
     """
 
@@ -113,7 +114,8 @@ class RegisterFile:
         places = {name: SLOT * number for number, name in enumerate(predicates)}
         self.room(SLOT * len(predicates))
         self.predicates = self.size
-        # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
+        # By width: a lane must not share its bytes with another lane's of a wider or narrower
+        # register.
         free: dict[int, list[int]] = defaultdict(list)
         active: list[tuple[int, int, int]] = []
         for name in sorted(spans.keys() - places.keys(), key=lambda name: (spans[name], name)):

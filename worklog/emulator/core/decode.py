@@ -1,4 +1,6 @@
-"""Decodes a kernel for the core: records of its instructions and access sites, and a warp's initial register file.
+"""Decodes a kernel for the core.
+
+It makes records of the instructions and access sites, and a warp's initial register file.
 
 An instruction that the core doesn't have is refused when it runs.
 """
@@ -40,7 +42,8 @@ MOST_OPERANDS = 19  # of an asynchronous instruction, in the lists
 KIND = enum("kind")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 MEMORIES = ("global", "shared", "local")  # that a generic address may be in
-# Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that orders others.
+# Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that
+# orders others.
 WIDE = 1
 GENERIC = 2
 FLAGS = {
@@ -51,7 +54,7 @@ LOCAL = "the emulator doesn't support atomics on local memory"
 
 
 def number_of(operation: str) -> int:
-    """Return the number of an operation in a form of isa.Row."""
+    """Return the number of an operation in a form of isa.Opcode."""
     kind, _, name = operation.partition("/")
     name, _, opcode = name.partition("+")
     if kind in ("ALU", "ACCESS") and name:
@@ -73,8 +76,8 @@ class Decoder(RegisterFile):
     lists: what instructions have beyond their records
     scratch: the place of registers of no instruction
     refused: by pc, the message if an instruction runs
-    numbers: by pc, the number of an access's site. The next site is the other side of a copy; for a generic access, the
-        next three are those of its memories.
+    numbers: by pc, the number of an access's site. The next site is the other side of a copy; for a
+        generic access, the next three are those of its memories.
     """
 
     def __init__(self, program: Program) -> None:
@@ -116,7 +119,7 @@ class Decoder(RegisterFile):
             rows[block.start]["block"] = block.index
             for pc in range(block.start, block.stop):
                 instruction = self.code[pc]
-                if not instruction.row.meeting or pc in self.refused:
+                if not instruction.opcode.meeting or pc in self.refused:
                     continue
                 if "aligned" in instruction.parts:
                     rows[pc]["meets"] = -1
@@ -213,12 +216,12 @@ class Decoder(RegisterFile):
         row = compose.row(self, instruction)
         if row:
             return row
-        if "none" in instruction.row.effects:
+        if "none" in instruction.opcode.effects:
             return {"kind": KIND["ALU"], "op": 0}
         raise instruction.unsupported()
 
     def record(self, instruction: Instruction, form: str) -> dict[str, int]:
-        """Return the record that a form of isa.Row describes."""
+        """Return the record that a form of isa.Opcode describes."""
         operation, *fields = form.split()
         operands = [*instruction.operands]
         if "L2::cache_hint" in instruction.parts:
@@ -245,12 +248,14 @@ class Decoder(RegisterFile):
     ) -> None:
         """Add an operand to what is parsed.
 
-        field: of a form in isa.Row
+        field: of a form in isa.Opcode
         """
         name, _, type_ = field.partition(":")
-        if name in ("near", "far", "barrier"):
+        if name in ("shared", "global", "barrier"):
             place, wide, offset = self.address(instruction, operand)
-            if name == "near" and not any(part.startswith("shared") for part in instruction.parts):
+            if name == "shared" and not any(
+                part.startswith("shared") for part in instruction.parts
+            ):
                 wide |= GENERIC
             parsed.places[name] = place, wide, offset
         elif name == "coordinates":
@@ -265,7 +270,7 @@ class Decoder(RegisterFile):
             parsed.fields[name] = self.source(operand, type_)
 
     def asynchronous(self, instruction: Instruction, parsed: _Operands) -> dict[str, int]:
-        """Return a record, and list what async.h's Given has."""
+        """Return a record, and list what mbarrier.h's AsyncOperands has."""
         parts = instruction.parts
         fields = parsed.fields
         coordinates = parsed.coordinates
@@ -276,7 +281,7 @@ class Decoder(RegisterFile):
             raise instruction.unsupported()
         nowhere = (NONE, 0, 0)
         values = list[int]()
-        for name in ("near", "far", "barrier"):
+        for name in ("shared", "global", "barrier"):
             values += parsed.places.get(name, nowhere)
         number = self.numbers.get(instruction.pc, NONE)
         values += [number + 1, sum(bit for part, bit in FLAGS.items() if part in parts)]
@@ -295,7 +300,7 @@ class Decoder(RegisterFile):
             "d": fields.get("d", NONE),
             "site": number,
             "target": target,
-            "a": fields.get("a", parsed.places.get("near", nowhere)[0]),
+            "a": fields.get("a", parsed.places.get("shared", nowhere)[0]),
             "b": fields.get("value", NONE),
         }
 
@@ -408,7 +413,7 @@ class Decoder(RegisterFile):
 
 
 class _Operands(NamedTuple):
-    """The operands of an instruction, parsed by a form of isa.Row."""
+    """The operands of an instruction, parsed by a form of isa.Opcode."""
 
     fields: dict[str, int]  # of the record
     places: dict[str, tuple[int, int, int]]  # of addresses, by name: place, bits and offset

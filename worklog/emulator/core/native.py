@@ -5,27 +5,29 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import STEP, record, tell
+from worklog.emulator.core import STEP, findings, record
 from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, Decoder, decoded
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
-from worklog.emulator.reports import TooLarge
-from worklog.errors import WorklogError, install_command
-from worklog.runs import own_folder
+from worklog.emulator.reports import Batch, TooLarge
+from worklog.errors import WorklogError, install_command, own_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
 MOST_STEPS = 100_000  # of a trace; each has 0.8 kB
-# Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the exception.
-GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
+# Python passes the core no function to call: Ctrl-C would raise there, and ctypes drops the
+# exception.
+GOES_ON = findings.STATUS["SLICE_OVER"], findings.STATUS["PRINTING"]
+ENDLESS = [findings.STATUS[name] for name in ("BUDGET_OVER", "DEADLOCK", "ENDLESS")]
 
 
 @cache
@@ -40,63 +42,83 @@ def library() -> Any:
         raise WorklogError(str(error)) from error
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What a launch runs, and within which limits."""
+
+    specials: Mapping[str, int]  # the registers that are the same for all threads
+    shared: int  # bytes of shared memory per block
+    numbers: Sequence[int]  # of the blocks to run
+    budget: int  # instructions that a warp may take
+    reserved: int  # bytes at the end of shared memory that hold zeros when a block starts
+    together: int  # how many blocks may wait for each other
+    seed: int  # of the order in which warps and blocks take turns
+
+
 def run(
-    program: Program,
-    memory: GlobalMemory,
-    specials: Mapping[str, int],
-    shared: int,
-    numbers: Sequence[int],
-    budget: int,
-    reserved: int,
-    together: int,
-    seed: int,
+    program: Program, memory: GlobalMemory, launch: Launch
 ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
     """Run blocks of a decoded program. Findings go to the batch.
 
-    Return how often each basic block ran, in warps and threads; the costs of access sites; how many threads reached
-    each instruction, and its choices (see core.h); and the trace, if the batch is traced.
-
-    specials: the registers that are the same for all threads
-    shared: bytes of shared memory per block
-    numbers: of the blocks to run
-    budget: instructions that a warp may take
-    reserved: bytes at the end of shared memory that hold zeros when a block starts
-    together: how many blocks may wait for each other
-    seed: of the order in which warps and blocks take turns
+    Return how often each basic block ran, in warps and threads; the costs of access sites; how many
+    threads reached each instruction, and its choices (see core.h); and the trace, if the batch is
+    traced.
     """
-    batch = memory.batch
     decoder = decoded(program)
-    blocks = math.prod(batch.cluster)
-    stride = max(1, shared) if blocks == 1 else batch.stride(shared)
     grain = min([4, *(site.size for site in decoder.owners)])
     cells = _cells(program, memory, grain)
-    buffers = _buffers(memory, cells)
     executed = np.zeros((len(program.flow.blocks), 2), np.int64)
     arrays = {
-        **_arrays(decoder, specials),
-        "buffers": buffers,
-        "numbers": np.asarray(numbers, np.int64),
+        **_arrays(decoder, launch.specials),
+        "buffers": _buffers(memory, cells),
+        "numbers": np.asarray(launch.numbers, np.int64),
         "executed": executed,
         "half": np.zeros_like(executed),
     }
-    fields = {
-        "clusters_count": len(numbers) // blocks,
-        "buffers_count": len(buffers),
-        "basic_blocks": len(executed),
+    fields = {"grain": grain, "buffers_count": len(arrays["buffers"])}
+    record_of_launch = _launch(decoder, arrays, fields | _fields(program, memory.batch, launch))
+    status, events, trace = _run(program, memory, record_of_launch, len(launch.numbers))
+    reported = findings.reported(events)
+    for event in reported:
+        findings.report(program, memory, event, launch.shared)
+    _require_finished(decoder, record_of_launch, status, len(trace))
+    if status in ENDLESS:
+        findings.report_endless(
+            program,
+            memory.batch,
+            record_of_launch,
+            status=status,
+            executed=executed,
+            half=arrays["half"],
+            missing=findings.missing_arrivals(reported),
+        )
+    lengths = [block.stop - block.start for block in program.flow.blocks]
+    threads = np.repeat(executed[:, 1], lengths)
+    costs = [*zip(decoder.owners, arrays["sites"]["costs"].tolist(), strict=True)]
+    choices = arrays["choices"][: len(threads)]
+    return executed.tolist(), costs, tuple(threads.tolist()), choices, trace
+
+
+def _fields(program: Program, batch: Batch, launch: Launch) -> dict[str, Any]:
+    """Return the core's numbers of a launch."""
+    blocks = math.prod(batch.cluster)
+    stride = max(1, launch.shared) if blocks == 1 else batch.stride(launch.shared)
+    return {
+        "clusters_count": len(launch.numbers) // blocks,
+        "basic_blocks": len(program.flow.blocks),
         "grid": batch.grid,
         "block": batch.block,
         "cluster": batch.cluster,
         "blocks": blocks,
-        "own_size": shared,
+        "own_size": launch.shared,
         "shared_stride": stride,
-        "shared_size": shared if blocks == 1 else stride * blocks,
+        "shared_size": launch.shared if blocks == 1 else stride * blocks,
         "local_size": program.local,
-        "reserved": reserved,
-        "budget": budget,
+        "reserved": launch.reserved,
+        "budget": launch.budget,
         "slice": SLICE,
-        "seed": seed,
-        "together": -(-together // blocks),
-        "grain": grain,
+        "seed": launch.seed,
+        "together": -(-launch.together // blocks),
         "most_steps": MOST_STEPS if batch.traced else 0,
         "most_frames": MOST_FRAMES,
         "counting": batch.counting,
@@ -105,20 +127,6 @@ def run(
         "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }
-    launch = _launch(decoder, arrays, fields)
-    status, events, trace = _run(program, memory, launch, len(numbers))
-    reported = tell.together(events)
-    for event in reported:
-        tell.tell(program, memory, event, shared)
-    _require_finished(decoder, launch, status, len(trace))
-    if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
-        missing = tell.lacking(reported)
-        tell.end(program, batch, launch, status, executed, arrays["half"], missing)
-    lengths = [block.stop - block.start for block in program.flow.blocks]
-    threads = np.repeat(executed[:, 1], lengths)
-    costs = [*zip(decoder.owners, arrays["sites"]["costs"].tolist(), strict=True)]
-    choices = arrays["choices"][: len(threads)]
-    return executed.tolist(), costs, tuple(threads.tolist()), choices, trace
 
 
 def _cells(program: Program, memory: GlobalMemory, grain: int) -> dict[int, Array]:
@@ -221,12 +229,12 @@ def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) ->
         raise TooLarge(
             f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem"
         )
-    if status == tell.STATUS["NO_MEMORY"]:
+    if status == findings.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
-    if status == tell.STATUS["FRAMES_TOO_LARGE"]:
+    if status == findings.STATUS["FRAMES_TOO_LARGE"]:
         line = decoder.code[int(launch.stuck_pc)].line
-        raise TooLarge(tell.FRAMES.format(line, MOST_FRAMES >> 20))
-    if status == tell.STATUS["UNSUPPORTED"]:
+        raise TooLarge(findings.FRAMES.format(line, MOST_FRAMES >> 20))
+    if status == findings.STATUS["UNSUPPORTED"]:
         raise UnsupportedInstruction(decoder.refused[int(launch.stuck_pc)])
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 
+from worklog.emulator.limits import MAX_THREADS
 from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import LAUNCH_ADVICE, SIZES, Launch
 from worklog.kernel.signature import WIDE, named
 from worklog.kernel.source import evaluate, filled, parts
 from worklog.kernel.stated import JOINT
-from worklog.runs.limits import MAX_THREADS
 
 MAX_LAUNCHES = 60
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")

@@ -48,7 +48,7 @@ def completed(kernel: Kernel) -> Kernel:
 @lru_cache(maxsize=64)
 def _completed(kernel: Kernel) -> Kernel:
     """Return a kernel whose file doesn't state everything, as `completed`."""
-    from worklog.emulator import UnsupportedInstruction  # here: few commands need it
+    from worklog.emulator.ptx import UnsupportedInstruction  # here: few commands need it
 
     conventions = conventions_of(kernel)
     if not conventions:

@@ -64,7 +64,7 @@ class Trial:
     """A compiled kernel, with counts of its trial launches."""
 
     def __init__(self, kernel: Kernel) -> None:
-        from worklog.emulator import TooLarge  # here: few commands need it
+        from worklog.emulator.reports import TooLarge  # here: few commands need it
         from worklog.kernel.emulated import EmulatedDevice
 
         self.kernel = kernel

@@ -1,6 +1,7 @@
 """Describes the core's events, and a launch that doesn't end.
 
-One table has a sentence for each kind of event. A few kinds aren't in it: they need more than a sentence.
+One table has a sentence for each kind of event. A few kinds aren't in it: they need more than a
+sentence.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds;
 READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
-# By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the event's numbers;
-# {line}: of the other place, with its caller. The other fields are those of _fields().
-WORDS = {
+# By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the
+# event's numbers; {line}: of the other place, with its caller. The other fields are those of
+# _fields().
+REPORT = {
     "OUT_OF_BOUNDS": (
         "{space}-out-of-bounds", "{verb} at byte {value} of the {owner}'s {size} bytes of {space} memory",
     ),
@@ -187,12 +189,12 @@ RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ
 UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
     "lines",
-    "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that worklog.emulator.tensor_map has made at this "
-    "address",
+    "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that "
+    "worklog.emulator.memory.tensor_map has made at this address",
 }
 
 
-def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
+def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
     """Add the finding of an event to the batch.
 
     shared: bytes per block
@@ -215,7 +217,7 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
     if variant is None:
         return
     batch = memory.batch
-    kind, text = WORDS.get(f"{name} {variant}", WORDS[name])
+    kind, text = REPORT.get(f"{name} {variant}", REPORT[name])
     event["numbers"][0], other_block = _byte(batch, int(event["numbers"][0]), shared)
     if place is not instruction and place.space == "shared" and name != "MATRIX_OUTSIDE":
         event["value"], other_block_of_value = _byte(batch, int(event["value"]), shared)
@@ -245,7 +247,7 @@ def _place(program: Program, event: Any, instruction: Instruction) -> Any:
 
 
 def _variant(name: str, event: Any, place: Any, instruction: Instruction) -> str | None:
-    """Return the variant of an event in WORDS, or ""; None if the event isn't reported."""
+    """Return the variant of an event in REPORT, or ""; None if the event isn't reported."""
     if name == "DIVERGENT_BARRIER":
         if event["warps_differ"]:
             return "by warp"
@@ -269,9 +271,10 @@ def _threads(event: Any) -> list[int]:
 
 
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
-    """Return a byte of a block's shared memory, and a note about the block if it isn't the thread's own.
+    """Return a byte of a block's shared memory, and a note about another block than the thread's.
 
-    address: as the core has it: a byte of the cluster's, or what its `located` makes of an address that is nowhere
+    address: as the core has it: a byte of the cluster's, or what its `located` makes of an address
+        that is nowhere
     """
     blocks = math.prod(batch.cluster)
     byte = address & 0xFFFFFFFF
@@ -292,7 +295,7 @@ def _fields(
     other: Any,
     shared: int,
 ) -> dict[str, object]:
-    """Return the fields that the texts of WORDS name.
+    """Return the fields that the texts of REPORT name.
 
     place: an access site or an instruction
     other: an instruction, or None
@@ -412,12 +415,12 @@ def _reason(
     return kind, ", with no __syncthreads() between them"
 
 
-def together(events: Array) -> Array:
+def reported(events: Array) -> Array:
     """Return the events to report, so that those of one mistake agree.
 
-    A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs. Reads of unwritten
-    memory are left out if they only precede the write because they race with it. A copy without a wait comes first: it
-    is also a race, which is a less precise finding.
+    A __syncthreads() that one pair of accesses to shared memory needs also orders the other pairs.
+    Reads of unwritten memory are left out if they only precede the write because they race with it.
+    A copy without a wait comes first: it is also a race, which is a less precise finding.
     """
     if not len(events):  # the rest takes 2 ms
         return events
@@ -430,7 +433,7 @@ def together(events: Array) -> Array:
     return remaining[np.argsort(remaining["kind"] != kinds["IN_FLIGHT"], kind="stable")]
 
 
-def lacking(events: Array) -> str:
+def missing_arrivals(events: Array) -> str:
     """Return what is missing at the mbarriers that threads wait for."""
     text = ""
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
@@ -441,10 +444,11 @@ def lacking(events: Array) -> str:
     return text
 
 
-def end(
+def report_endless(
     program: Program,
     batch: Batch,
     launch: Any,
+    *,
     status: int,
     executed: Array,
     half: Array,
@@ -493,7 +497,8 @@ def _location(program: Program, batch: Batch, block: Block, ran: Sequence[Block]
     block: that the thread is in
     ran: that block, and those that ran in the second half of the budget
     """
-    # Of the loops around all that ran, the smallest: an inner loop that ends isn't the one that doesn't.
+    # Of the loops around all that ran, the smallest: an inner loop that ends isn't the one that
+    # doesn't.
     first = min(other.start for other in ran)
     last = max(other.stop for other in ran)
     loops = []
