@@ -395,9 +395,9 @@ MISTAKES = [
     ("show table.csv", "table.csv is not a run: it isn't JSON: measure again, or give a file"),
     ("show empty.json", "empty.json is not a run: it is empty"),
     ("show binary.json", "binary.json is not a run: it isn't UTF-8 text"),
-    ("show list.json", "list.json holds another document, not a run"),
-    ("show other.json", "other.json has no schema"),
-    ("show cut.json", "cut.json is not a whole JSON document: it was cut short"),
+    ("show list.json", "list.json is not a run: its first line isn't a run's head: measure again"),
+    ("show other.json", "other.json is not a run: its first line isn't a run's head"),
+    ("show cut.json", "cut.json is not a run: its first line isn't a run's head"),
     (
         "compare mine.cu naive.cu",
         "compare takes saved runs, .* `worklog run naive.cu --against mine.cu`",

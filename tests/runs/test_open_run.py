@@ -140,7 +140,7 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, reco
     path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
     with pytest.warns(
-        UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"
+        UserWarning, match=r"skipped .*2026-11-21\.json is not a run: its first line"
     ):
         assert open_run().path == path
     with warnings.catch_warnings():

@@ -137,14 +137,12 @@ def _timing_hash(package: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def read_json(
-    path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str
-) -> tuple[Any, T]:
+def read_json(path: Path, to: type[T], kind: str, schema: int, advice: str) -> tuple[Any, T]:
     """Return a document as JSON decodes it, and converted to a type.
 
     to: a type whose fields the document must have; other fields are ignored
-    kind: of the document; None for a run, which states no kind
-    schemas: those that are accepted
+    kind: of the document
+    schema: the one that is accepted
     Raises BadRunFile, ending in `advice`, for any other file.
     """
     try:
@@ -157,24 +155,23 @@ def read_json(
     if not isinstance(document, dict) or document.get("kind") != kind:
         content = document.get("kind") if isinstance(document, dict) else None
         raise BadRunFile(
-            f"{path} holds {content or 'another document'!s:.60}, not {kind or 'a run'}: {advice}"
+            f"{path} holds {content or 'another document'!s:.60}, not {kind}: {advice}"
         )
-    require_schema(path, document.get("schema"), schemas, advice)
+    require_schema(path, document.get("schema"), schema, advice)
     try:
         return document, msgspec.convert(document, to, str_keys=True)
     except ValueError as error:
-        raise BadRunFile(
-            f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}"
-        ) from error
+        raise BadRunFile(f"{path} isn't a whole document of {kind} ({error}): {advice}") from error
 
 
-def require_schema(path: Path, schema: object, schemas: Sequence[int], advice: str) -> None:
-    """Raise BadRunFile, with advice, unless this version can read a document's schema."""
-    if type(schema) is not int or schema not in schemas:
-        if isinstance(schema, int) and schema > max(schemas):
-            advice = "install a newer gemm-worklog"
-        stated = "no schema" if schema is None else f"schema {schema!r:.60}"
-        raise BadRunFile(f"{path} has {stated}; this version reads {max(schemas)}: {advice}")
+def require_schema(path: Path, stated: object, known: int, advice: str) -> None:
+    """Raise BadRunFile, with advice, unless a document states the known schema."""
+    if type(stated) is int and stated == known:
+        return
+    if isinstance(stated, int) and stated > known:
+        advice = "install a newer gemm-worklog"
+    text = "no schema" if stated is None else f"schema {stated!r:.60}"
+    raise BadRunFile(f"{path} has {text}; this version reads {known}: {advice}")
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
