@@ -80,8 +80,7 @@ for card in dict.fromkeys(process["card"] for process in processes):
 # ## 2. What a machine keeps
 #
 # Every run is a file below `WORKLOG_HOME`. Each finished measurement is a line, so a run that is killed keeps all of
-# them. `worklog log` lists the runs, `worklog.history` opens them as one frame, and `worklog rerun` runs the command of
-# one of them again. This page has a folder of its own:
+# them. `worklog log` lists the runs, and `worklog.history` opens them as one frame. This page has a folder of its own:
 
 # %%
 import os

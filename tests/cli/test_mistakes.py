@@ -99,7 +99,6 @@ MISTAKES = [
     ("profile", r"Missing argument 'RUNG\|FILE.cu'"),
     ("bench", "Missing argument 'FILE.py'"),
     ("compare h200", "Missing argument 'NEW"),
-    ("rerun", "Missing argument 'RUN'"),
     ("ablate", "Missing argument 'RUNG'"),
     ("sweep", "Missing argument 'RUNG'"),
     ("new", "Missing argument 'FILE.cu"),
@@ -384,8 +383,6 @@ MISTAKES = [
         r"there is no run 'nothing': give a file, .* recording \(h100_drawn, .*, or REVISION",
     ),
     ("show h20", r"there is no run 'h20' \(did you mean h200\?\)"),
-    ("rerun ''", "there is no run '': give a file"),
-    ("rerun h200", "h200 doesn't state the command that made it: measure it again"),
     ("show folder", "folder is a folder, not a run: give the file of a run"),
     ("show pipe", "pipe is a pipe or a device, not a run"),
     (

@@ -13,10 +13,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +28,6 @@ from tests.helpers import CALIBRATION
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
 from worklog import plots
-from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.errors import WorklogError
 from worklog.harness import Reading
@@ -248,7 +245,6 @@ def texts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "rows", lambda: msgspec.json.encode(run.rows(), enc_hook=float)
     yield "markdown of the README", lambda: markdown(run)
     yield "markdown", lambda: "".join(table.page() for table in run.tables())
-    yield "bencher", partial(export, run)
     for m in run.measurements[:: max(1, len(run.measurements) // 8)]:
         yield f"repr of {m.title}", partial(repr, m)
         yield f"html of {m.title}", m._repr_html_
@@ -274,8 +270,6 @@ def charts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"ablation of {kernel}", partial(plots.ablation, run, kernel)
     for shape in run.shapes():
         yield f"ladder at {shape}", partial(plots.ladder, run, shape)
-    yield "ladder of a frame", lambda: plots.ladder(run.frame())
-    yield "sizes of a frame", lambda: plots.sizes(run.frame())
     for draw in (plots.ladders, plots.accuracy, plots.cards, plots.lines):
         yield draw.__name__, partial(draw, run)
     earlier = replace(run, created="2026-10-01T00:00:00+00:00")
@@ -331,12 +325,6 @@ def show_answer(answers: Answers, kernel: str, shape: Shape, biased: dict[str, A
     difference = answer.whole.difference
     assert ("within the noise" in answer.comparison) is not (difference.visible or answer.same)
     assert " 0.0 % " not in answer.comparison, answer.comparison
-
-
-def export(run: Run) -> None:
-    """Write the run as the JSON of Bencher."""
-    with TemporaryDirectory() as folder, redirect_stderr(StringIO()):
-        options.write_exports(run, {"bencher": Path(folder) / "run.json"})
 
 
 NOT_FINITE = re.compile(r"(?<![\w-])-?(nan|inf|None)(?![\w-])")

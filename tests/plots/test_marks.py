@@ -705,16 +705,3 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
     assert contrast(palette["line"], palette["paper"]) > 3
     assert all(contrast(palette[mark], palette["faint"]) > 2.75 for mark in ("accent", "alert"))
     assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)
-
-
-def test_a_frame_is_taken_for_a_run():
-    run = recorded_run()
-    whole = ladder(run, 4096)
-    taken = ladder(run.frame(), 4096)
-    assert whole.headline == taken.headline and run.label in taken.alt
-    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
-    assert (
-        plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline
-    )
-    with pytest.raises(NothingToDraw, match="no column changed"):
-        ladder(run.frame().drop(columns="changed"))

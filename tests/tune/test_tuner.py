@@ -89,7 +89,7 @@ def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eig
     token = settings.COMMAND.set(("sweep", "autotuned"))
     run = searched(eight)
     settings.COMMAND.reset(token)
-    assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"], "worklog rerun takes it"
+    assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"]
     assert {m.kernel for m in run.measurements} == {variant.name for variant in eight.kept}
     [final] = finals(run)
     assert {final.kernel, *final.against} == {*BEST, "cuBLAS"}, (

@@ -31,7 +31,6 @@ COMMANDS = {
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
     "compare": ("run", "Report what became faster or slower between runs."),
     "log": ("run", "List, export or remove the runs of this machine."),
-    "rerun": ("run", "Run the command of a saved run again."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
     "profile": ("check", "Hardware counters of one launch, and what limits the kernel."),
