@@ -64,6 +64,7 @@ def test_the_notebooks_are_written_once_with_their_examples():
         "00_start_here.ipynb",
         "seeds.md",
         "01_time_a_rung.py",
+        "tables.py",
     }
     again = one_line(worklog("new", "notebooks", "mine"))
     assert again == "mine/00_start_here.ipynb exists already: give another folder"

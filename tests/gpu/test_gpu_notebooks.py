@@ -74,6 +74,7 @@ def test_it_runs_live(source, quick_session, known, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(launches, "POOL_BYTES", 2**30)  # the others need memory too
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     (tmp_path / "examples").symlink_to(NOTEBOOKS / "examples")
+    monkeypatch.syspath_prepend(NOTEBOOKS)
     monkeypatch.chdir(tmp_path)
     labels = ("live · ",) if "worklog.results(" in text else ("emulated · ", "recorded · ")
     shown = run_cells(text, capsys)

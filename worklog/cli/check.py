@@ -41,7 +41,7 @@ from worklog.runs import Progress, require_writable, write_bytes
 
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
-NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
+NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
@@ -106,7 +106,7 @@ def _write_kernel(name: str) -> list[Path]:
 
 
 def _write_notebooks(folder: Path) -> list[Path]:
-    """Write the notebooks and their examples into a folder."""
+    """Write the notebooks, their examples and their code into a folder."""
     shipped = source_folder("_notebooks", "notebooks")
     texts = {}
     for pattern in NOTEBOOKS:
