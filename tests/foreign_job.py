@@ -19,8 +19,8 @@ from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel import Compiled
 from worklog.kernel.device import Program
 from worklog.runner.child import Say, answering
-from worklog.runs import Estimate, Measurement, Run
-from worklog.runs.record import line
+from worklog.runs import Measurement, Run, line
+from worklog.runs.statistics import Estimate
 
 FOR_EVER_S = 300.0
 

@@ -6,7 +6,8 @@ import json
 
 from worklog.kernel import no_sass, rung
 from worklog.lab.rungs import LOOPS, main_loops
-from worklog.runs import Calibration, Table, duration, percent, recordings
+from worklog.runs import Calibration, recordings
+from worklog.runs.text import Table, duration, percent
 
 
 def fetched_ahead(calibration: Calibration, *names: str) -> Table:

@@ -19,7 +19,9 @@ from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source
 from worklog.runner import measure as bench
 from worklog.runner.measure import Job
-from worklog.runs import Estimate, Run, runs_dir
+from worklog.runs import Run
+from worklog.runs.sources import runs_dir
+from worklog.runs.statistics import Estimate
 
 
 def keep(name: str, us: float, **parts: Any) -> None:

@@ -26,9 +26,8 @@ from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
 from worklog.runner.measure import Job
-from worklog.runs import runs_dir
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
+from worklog.runs.sources import runs_dir
 from worklog.settings import PITFALLS, Harness
 
 Asked = list[tuple[list[Job], Harness]]

@@ -20,8 +20,9 @@ from tests.helpers import SIGNATURE
 from worklog.cli import COMMANDS, main
 from worklog.kernel.disk_cache import cached
 from worklog.runner import measure as bench
-from worklog.runs import documents, runs_dir
-from worklog.runs.run import Run
+from worklog.runs import Run
+from worklog.runs import files as result_files
+from worklog.runs.sources import runs_dir
 
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
 KERNEL = f"__global__ void sgemm({SIGNATURE}) {{}}\n"
@@ -520,7 +521,7 @@ def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
-    monkeypatch.setattr(documents, "WRITTEN", {})
+    monkeypatch.setattr(result_files, "WRITTEN", {})
     result = CliRunner().invoke(main, ["run"])
     assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(
         said, result.stderr
@@ -532,11 +533,11 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
     monkeypatch, tmp_path
 ):
     def interrupted() -> None:
-        documents.write_text(tmp_path / "mine.txt", "mine")
+        result_files.write_text(tmp_path / "mine.txt", "mine")
         cached(Path(sys.executable), b"an order", lambda: b"an answer")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(documents, "WRITTEN", {})
+    monkeypatch.setattr(result_files, "WRITTEN", {})
     monkeypatch.setattr("worklog.cli.figures.exercises.journal", interrupted)
     result = CliRunner().invoke(main, ["journal"])
     assert (result.exit_code, result.stderr) == (
@@ -554,5 +555,5 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
     ],
 )
 def test_files_that_were_saved_are_counted_and_the_last_is_named(files, said, monkeypatch):
-    monkeypatch.setattr(documents, "WRITTEN", dict.fromkeys(map(Path, files)))
-    assert documents.written_so_far() == said
+    monkeypatch.setattr(result_files, "WRITTEN", dict.fromkeys(map(Path, files)))
+    assert result_files.written_so_far() == said

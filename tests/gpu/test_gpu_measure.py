@@ -29,8 +29,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.measure import Job, carry_out, measure
 from worklog.runner.timing import own_session
-from worklog.runs import CUBLAS, open_run
-from worklog.runs.run import Run
+from worklog.runs import CUBLAS, Run, open_run
 
 NAMES = [record.name for record in LADDER]
 SMALL = Shape.of(512)

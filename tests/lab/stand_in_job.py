@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.lab.grid import small_grid
 from worklog.runner.child import Say, started
-from worklog.runs.record import line
+from worklog.runs import line
 
 
 def main() -> None:

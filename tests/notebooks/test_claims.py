@@ -24,10 +24,11 @@ from worklog.kernel import memory_counts
 from worklog.lab.readings import Answers, grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
-from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
-from worklog.runs.estimates import median
 from worklog.runs.limits import occupancy
+from worklog.runs.sources import CHAPTERS
+from worklog.runs.statistics import median
 
 COUNTED = memory_counts()
 RUN = recorded_run()

@@ -26,9 +26,18 @@ import numpy as np
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 from worklog.runner.measure import Job, carry_out
-from worklog.runs import CUBLAS, Run, write_text
-from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
-from worklog.runs.estimates import NORMAL
+from worklog.runs import CUBLAS, Run
+from worklog.runs.changes import (
+    FASTER,
+    SLOWER,
+    SOURCE,
+    UNKNOWN,
+    ProcessMedian,
+    change,
+    process_median,
+)
+from worklog.runs.files import write_text
+from worklog.runs.statistics import NORMAL
 from worklog.settings import Harness
 
 KERNELS = ("warptiled", "shared", CUBLAS)
@@ -102,7 +111,7 @@ def record(count: int) -> dict[str, Any]:
         run, wall_s = measured(jobs, kernels)
         runs.append(run)
         readings = {
-            m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness)
+            m.title.replace(f"slower_{m.problem.n}", "slower"): process_median(m, run.harness)
             for m in run.select()
         }
         processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
@@ -166,7 +175,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def verdicts(
-    old: Sequence[Reading], new: Sequence[Reading], same: bool
+    old: Sequence[ProcessMedian], new: Sequence[ProcessMedian], same: bool
 ) -> Iterator[tuple[str, str]]:
     """What the rule says of pairs of processes drawn at random, none against itself: at once, and with as many further
     processes after a verdict as MORE says. same: both are the same processes' readings.
@@ -199,12 +208,14 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     cards = dict.fromkeys(process["card"] for process in processes)
     apart = dict[str, float]()
 
-    def readings(name: str, card: str) -> list[Reading]:
+    def readings(name: str, card: str) -> list[ProcessMedian]:
         recorded = (
             process["readings"].get(name) for process in processes if process["card"] == card
         )
         return [
-            msgspec.convert({**reading, "card": card}, Reading) for reading in recorded if reading
+            msgspec.convert({**reading, "card": card}, ProcessMedian)
+            for reading in recorded
+            if reading
         ]
 
     for what, names in (

@@ -28,9 +28,9 @@ from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
-from worklog.runs import Estimate, Measurement, recordings
+from worklog.runs import Measurement, recordings
 from worklog.runs.comparison import open_comparison
-from worklog.runs.estimates import NORMAL, process_half_us
+from worklog.runs.statistics import NORMAL, Estimate, process_half_us
 
 PUBLISHED = """
 import cuda.bench as bench

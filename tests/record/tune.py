@@ -27,7 +27,7 @@ from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, ch
 from worklog.problem import Shape, drawn
 from worklog.runner.measure import Changes, Job, carry_out
 from worklog.runs import Gpu, Run
-from worklog.runs.documents import Table as Rows
+from worklog.runs.text import Table as Rows
 from worklog.settings import Harness
 
 COUNT = 48  # shapes

@@ -20,8 +20,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.child import run_child
 from worklog.runner.measure import Job, carry_out
-from worklog.runs import BadRunFile
-from worklog.runs.run import Run
+from worklog.runs import BadRunFile, Run
 
 SHAPE = Shape.of(512)
 

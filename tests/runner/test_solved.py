@@ -16,8 +16,8 @@ from worklog.kernel.solution import Solution
 from worklog.runner import check
 from worklog.runner.measure import Job, measure_solutions
 from worklog.runner.worker import LAST, measure_job
-from worklog.runs import Measurement, Work, duration
-from worklog.runs.record import line, read_line
+from worklog.runs import Measurement, Work, line, read_line
+from worklog.runs.text import duration
 
 FILE = """
 import numpy as np

@@ -10,8 +10,8 @@ import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.errors import BadSetting, WorklogError
-from worklog.runs import BadRunFile, new_path, newest_run, open_run, recorded_run, runs_dir
-from worklog.runs.run import live_runs, recordings
+from worklog.runs import BadRunFile, open_run, recorded_run, recordings
+from worklog.runs.sources import live_runs, new_path, newest_run, runs_dir
 from worklog.settings import Harness
 
 

@@ -19,10 +19,11 @@ from pytest import approx
 from tests.damage import DAMAGES, GONE, changed, damaged
 from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
 from worklog.peers.compare import text
-from worklog.runs import BadRunFile, Context, Run, Sample, Samples, open_run, write_text
-from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
-from worklog.runs.documents import Date, read_json
-from worklog.runs.record import SCHEMA
+from worklog.runs import CUBLAS, BadRunFile, Context, Run, open_run
+from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs.files import Date, read_json, write_text
+from worklog.runs.run_file import SCHEMA
+from worklog.runs.statistics import Sample, Samples
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
 

@@ -19,8 +19,8 @@ from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
-from worklog.runs import Estimate, Run
-from worklog.runs.measurement import Ran
+from worklog.runs import Ran, Run
+from worklog.runs.statistics import Estimate
 from worklog.settings import Harness
 from worklog.tune import cluster
 from worklog.tune.cluster import Cluster, Workers, end_child, on_card

@@ -116,7 +116,7 @@ class Commands(click.Group):
             exit_code = error.exit_code
             notes = getattr(error, "__notes__", [])
         except KeyboardInterrupt as error:
-            from worklog.runs import written_so_far  # here: --help needs no NumPy
+            from worklog.runs.files import written_so_far  # here: --help needs no NumPy
 
             text = f"interrupted: {written_so_far()}"
             exit_code = Interrupted.exit_code

@@ -37,7 +37,8 @@ from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate
-from worklog.runs import Progress, require_writable, write_bytes
+from worklog.runs.files import require_writable, write_bytes
+from worklog.runs.text import Progress
 
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"

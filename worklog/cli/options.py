@@ -28,12 +28,14 @@ from worklog.errors import BadSetting, install_command
 from worklog.gpu.device import require_gpu
 from worklog.kernel import DEFAULTS, OPTIONS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, Table, require_writable, write_bytes, write_text
+from worklog.runs import Run
+from worklog.runs.files import require_writable, write_bytes, write_text
+from worklog.runs.text import WIDTH, Table
 from worklog.settings import PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel, Solution
-    from worklog.runs import Progress as Report
+    from worklog.runs.text import Progress as Report
 
 LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]

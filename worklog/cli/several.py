@@ -31,7 +31,7 @@ from worklog.kernel import (
 )
 from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
-from worklog.runs import Progress, Table, a_few
+from worklog.runs.text import Progress, Table, a_few
 
 MOST_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")

@@ -44,7 +44,7 @@ from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.source import filled, text_of
 from worklog.kernel.unit import Definition, Unit
-from worklog.runs import a_few
+from worklog.runs.text import a_few
 
 HEADER = Path(__file__).with_name("launcher.cuh")
 MOST_LAUNCHES = 16  # of a run that tells a launch of a kernel

@@ -33,18 +33,9 @@ from worklog.kernel.inspection import inspect
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results
-from worklog.runs import (
-    Cell,
-    Measurement,
-    Run,
-    Table,
-    cells,
-    change_in_percent,
-    duration,
-    percent,
-    same_card,
-)
+from worklog.runs import Measurement, Run, cells, same_card
 from worklog.runs.limits import LIMITS, occupancy
+from worklog.runs.text import Cell, Table, change_in_percent, duration, percent
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"

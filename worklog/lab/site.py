@@ -27,7 +27,9 @@ from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
-from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
+from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run
+from worklog.runs.sources import in_steps
+from worklog.runs.text import Progress, percent, silent
 from worklog.settings import PITFALLS
 from worklog.viewer.accesses import access
 

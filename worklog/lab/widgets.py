@@ -37,7 +37,8 @@ from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
-from worklog.runs import Run, new_path, newest_run, open_run
+from worklog.runs import Run, open_run
+from worklog.runs.sources import new_path, newest_run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 from worklog.viewer import accesses
 

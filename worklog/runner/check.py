@@ -34,7 +34,8 @@ from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
-from worklog.runs import ErrorMap, Gpu, Progress, Verdict, silent
+from worklog.runs import ErrorMap, Gpu, Verdict
+from worklog.runs.text import Progress, silent
 
 if TYPE_CHECKING:
     from worklog.runner.child import Say
@@ -594,7 +595,7 @@ def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
         shape=checked.shape,
         compiled=checked.compiled,
         label=f"{checked.label} · beside {emulated.label}",
-        verdict=checked.verdict.and_then(*stages),
+        verdict=checked.verdict.with_stage(*stages),
         notes=tuple(dict.fromkeys(checked.notes + emulated.notes)),
         warnings=tuple(dict.fromkeys(checked.warnings + emulated.warnings)),
     )

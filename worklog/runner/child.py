@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gpu.device import environment
-from worklog.runs import Progress, Stage, failed, silent
+from worklog.runs import Stage, failed
+from worklog.runs.text import Progress, silent
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel

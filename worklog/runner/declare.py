@@ -24,7 +24,8 @@ from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
 from worklog.runner.measure import Job, Skipped, carry_out
-from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
+from worklog.runs import Gpu, Run
+from worklog.runs.text import Displayable, Progress, Table, silent
 from worklog.settings import WALL_CLOCK, Harness
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class State:
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark(Shown):
+class Benchmark(Displayable):
     """A declared benchmark, which shows its axes and points. name: in runs, tables and charts. objects: for an axis
     whose values are names, the object that each name stands for. state: what the function gets.
     """

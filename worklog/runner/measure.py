@@ -22,7 +22,10 @@ from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, 
 from worklog.kernel.trial import completed
 from worklog.problem import MOST_VALUES, Shape, Value
 from worklog.runner.child import Ended, run_child
-from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, silent
+from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, Verdict
+from worklog.runs.files import reserve
+from worklog.runs.sources import CHAPTERS, forced_source, new_path, newest_run
+from worklog.runs.text import Progress, silent
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 Size = Shape | int | str | Sequence[int]
@@ -31,7 +34,7 @@ CASE = "case"  # the axis of a problem
 ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
-# A host clock scatters between processes (worklog.runs.estimates.HOST_HALF). More samples in one
+# A host clock scatters between processes (worklog.runs.statistics.HOST_HALF). More samples in one
 # process don't remove this scatter.
 HOST_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 0.3), ("hot_ms", 0.0))
 GRID_SIZES = (256, 1024, 4096)
@@ -287,7 +290,7 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
                 f"ablate: {name} needs a live measurement, and there is no GPU here: omit it"
             )
     require_measurable(ablation_jobs(kernel, shapes), Harness())
-    run = runs.newest_run(
+    run = newest_run(
         lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown))
     )
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
@@ -363,7 +366,7 @@ def holding(jobs: Sequence[Job]) -> Run:
 
     Without one, return a recording that holds all jobs, else the article's recording.
     """
-    return runs.newest_run(lambda run: all(held_by(run, job) for job in jobs))
+    return newest_run(lambda run: all(held_by(run, job) for job in jobs))
 
 
 def held_by(run: Run, job: Job) -> list[Measurement]:
@@ -481,14 +484,14 @@ def live_wanted() -> bool:
 
     Raises NoGpu if live is forced without a GPU.
     """
-    if runs.forced_source() == "live":
+    if forced_source() == "live":
         require_gpu("unset WORKLOG_SOURCE=live to take the recording")
     return why_not_live() is None
 
 
 def why_not_live() -> str | None:
     """Return why nothing can be measured here, or None."""
-    return "WORKLOG_SOURCE=recorded" if runs.forced_source() == "recorded" else gpu_reason()
+    return "WORKLOG_SOURCE=recorded" if forced_source() == "recorded" else gpu_reason()
 
 
 def carry_out(
@@ -523,7 +526,7 @@ def carry_out(
     if command is None:
         require_gpu(*([CHECK_ONLY] if kernels else []))
     timeout_s = limit_s(jobs, harness, timeout_s)
-    path = out or runs.new_path()
+    path = out or new_path()
     kept_count = 0
     if resumed is not None:
         resumed.complete = False
@@ -531,7 +534,7 @@ def carry_out(
         kept_count = len(resumed.measurements)
     writer = _Writer(path, resumed)
     first = 0
-    with runs.claimed(path) if resumed is None else nullcontext():
+    with reserve(path) if resumed is None else nullcontext():
         try:
             while first < len(jobs):
                 together = _first_group(jobs[first:], kernels)

@@ -26,6 +26,9 @@ from worklog.problem import Shape
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
+from worklog.runs.files import tool
+from worklog.runs.statistics import event_overhead_us, summarize
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -187,7 +190,7 @@ class Session:
         return {
             "gpu": self.gpu,
             "harness": harness.as_dict(),
-            "tool": runs.tool(),
+            "tool": tool(),
             "software": {**software(), **versions},
             "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
@@ -207,7 +210,7 @@ class Session:
 
     def overhead_us(self, harness: Harness) -> float:
         """Return the event overhead in each sample of a harness, in µs."""
-        return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
+        return event_overhead_us(harness.as_dict(), self.calibration.offset_us)
 
     def measurement(
         self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]
@@ -215,14 +218,14 @@ class Session:
         """Return the job's measurement, or a failed one if the timed output is wrong."""
         harness = ready.harness
         changed = job.pitfalls
-        verdict = ready.verdict and ready.verdict.and_then(*stages)
+        verdict = ready.verdict and ready.verdict.with_stage(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
         if reading.us(harness.statistic) <= self.overhead_us(harness):
             return job.without_time(
                 "failed", "failed at plausible: the time is not above zero", verdict
             )
-        summary = runs.summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
+        summary = summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
         stated = [*ready.stated, *reading.degradations]
         remark = off_the_lock(harness.clocks, reading.samples.sm_mhz)
         if remark:
@@ -231,7 +234,7 @@ class Session:
         peak = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz)
         roof = None
         if job.shape:
-            roof = Roof(peak["fp32"] if harness.roof == "fp32" else runs.BF16_DATASHEET_TFLOPS)
+            roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
         elif ready.datapath and ready.work.flops:
             roof = Roof(peak[ready.datapath], ready.datapath)
         impossible = self.peaks.impossible(summary.time.value, ready.work)

@@ -32,7 +32,7 @@ from worklog.harness import (
 )
 from worklog.runner.measure import Job
 from worklog.runner.session import Ready, Session
-from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work
+from worklog.runs import Calibration, Context, Measurement, Stage, Verdict, Work
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 # Arguments with the copy of each original, by the original's id.
@@ -278,7 +278,7 @@ def ready_call(
             if wall_us is not None:
                 witnesses.setdefault(WALL_CLOCK, wall_us)
         offset_us = session.calibration.offset_us if harness.timer == "events" else 0.0
-        if us - offset_us < TOLERANCE_US:
+        if us - offset_us < Calibration.TOLERANCE_US:
             degradations.append(NEARLY_NOTHING.format(us - offset_us))
         return judge(us)
 

@@ -140,7 +140,7 @@ def measure_job(
         return session.measurement(job, ready, reading, stages)
     except Trespass as trespass:
         assert ready.verdict is not None
-        return job.failed(ready.verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
+        return job.failed(ready.verdict.with_stage(failed(EVERY_LAUNCH, str(trespass))))
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return job.without_time("failed", f"launch: {error}")

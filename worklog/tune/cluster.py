@@ -24,7 +24,8 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.runner.child import Ended, run_child
 from worklog.runner.measure import Job, limit_s
-from worklog.runs import Measurement, Ran, Verdict, read_line, tool
+from worklog.runs import Measurement, Ran, Verdict, read_line
+from worklog.runs.files import tool
 from worklog.settings import Harness
 
 THREADS = os.cpu_count() or 1

@@ -24,18 +24,11 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
 from worklog.runner.measure import Job
-from worklog.runs import (
-    CUBLAS,
-    Estimate,
-    Measurement,
-    Progress,
-    Ran,
-    Run,
-    Table,
-    Verdict,
-    failed,
-    silent,
-)
+from worklog.runs import CUBLAS, Measurement, Ran, Run, Verdict, failed
+from worklog.runs.files import reserve
+from worklog.runs.sources import kept_runs, new_path
+from worklog.runs.statistics import Estimate, paired_ratio
+from worklog.runs.text import Progress, Table, format_ratio, silent
 from worklog.settings import Harness
 from worklog.tune.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
 from worklog.tune.sweep import Variant, Variants, recorded
@@ -131,8 +124,8 @@ def search(
     order = Order(chosen, strategy, seed)
     if how is None:
         how = partial(on_card, secrets.token_hex(8), harness, command)
-    path = out or runs.new_path()
-    with runs.claimed(path):
+    path = out or new_path()
+    with reserve(path):
         run = _begin(chosen, workers, how, path)
         try:
             earlier = {} if fresh else measured_before(run)
@@ -272,7 +265,7 @@ def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
     gpus = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
     nvrtc = run.software.get("nvrtc")
     tiles = dict[Key, tuple[Measurement, dict[str, Any]]]()
-    for earlier in runs.kept_runs():
+    for earlier in kept_runs():
         if earlier.harness != run.harness or earlier.software.get("nvrtc") != nvrtc:
             continue
         for m in earlier.measurements:
@@ -322,7 +315,7 @@ def paired(m: Measurement, name: str, baseline: str) -> Estimate:
     overhead_us = m.samples.overhead_us
     pair = replace(m.samples, sides=[sides[name], sides[baseline]])
     times_us, baseline_us, placements = pair.comparisons()
-    return runs.paired_ratio(
+    return paired_ratio(
         [us - overhead_us for us in baseline_us], [us - overhead_us for us in times_us], placements
     )
 
@@ -384,4 +377,4 @@ def _tile_row(m: Measurement) -> dict[str, str]:
 
 
 def _share(ratio: Estimate) -> str:
-    return runs.of_baseline(ratio.value, ratio.low, ratio.high)
+    return format_ratio(ratio.value, ratio.low, ratio.high)

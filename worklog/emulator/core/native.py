@@ -19,7 +19,7 @@ from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import TooLarge
 from worklog.errors import WorklogError, install_command
-from worklog.runs import own_folder
+from worklog.runs.files import own_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together

@@ -7,7 +7,6 @@ derived is derived when the file is read.
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,18 +22,17 @@ import msgspec
 
 from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import (
+from worklog.runs.facts import Calibration, Counters, Gpu
+from worklog.runs.files import (
     WRITTEN,
     BadRunFile,
     Date,
-    own_folder,
     read_text,
     require_schema,
     write_text,
 )
-from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare
 from worklog.runs.measurement import Context, Measurement, same_card, source_label
-from worklog.runs.records import Calibration, Counters, Gpu
+from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
@@ -223,7 +221,7 @@ class RunRecord:
         for m in (first, second):
             assert m.time is not None
             times.append(Summary(m.samples, m.time, {}, self.by_host(m)))
-        return compare(*times)
+        return compare_times(*times)
 
     def by_host(self, m: Measurement) -> bool:
         """Return whether a host clock timed the measurement."""
@@ -422,20 +420,6 @@ class RunRecord:
                 f"cannot write {self.path}: {error.strerror}; give another place with --out"
             ) from error
         WRITTEN[self.path] = None
-
-
-def runs_dir() -> Path:
-    """Return the folder of live runs.
-
-    It's WORKLOG_HOME/runs if set, else in the user's data folder.
-    """
-    return own_folder("WORKLOG_HOME", "data") / "runs"
-
-
-def new_path(created: str = "") -> Path:
-    """Return a new file name: the time (default: now) and a few random characters."""
-    created = created or datetime.now(UTC).isoformat()
-    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{secrets.token_hex(2)}.jsonl"
 
 
 def line(kind: str, value: Any) -> str:
