@@ -140,7 +140,7 @@ def _write(texts: Mapping[Path, str]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _CheckOptions:
     """The options of `worklog check` that hold for each kernel."""
 
     source: str  # the first file or function that is named
@@ -248,7 +248,7 @@ def check(
     FILE.cu --size 128
     """
     launch = {name: settings.pop(name) for name in OPTIONS}
-    request = _Request(sources[0], problem, dtype, shape, emulate, launch, settings)
+    request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings)
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:

@@ -28,8 +28,7 @@ from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Run, open_run, recordings
-from worklog.runs.changes import compare_revisions as compare_sides
-from worklog.runs.changes import of_one_loop, revisions
+from worklog.runs.changes import compare_revisions, of_one_loop, open_revisions
 from worklog.runs.files import require_writable, write_text
 from worklog.runs.sources import history, live_runs, runs_dir, saved
 from worklog.runs.text import Table, a_few
@@ -553,7 +552,7 @@ def compare(
     if chart is not None:
         require_writable(chart.parent, str(chart), "give --chart another name")
         chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
-    changes = compare_sides(revisions(old), revisions(new), threshold / 100)
+    changes = compare_revisions(open_revisions(old), open_revisions(new), threshold / 100)
     written = list[Path]()
     if markdown is not None:
         write_text(markdown, changes.markdown())

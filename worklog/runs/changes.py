@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -31,9 +31,6 @@ from worklog.runs.statistics import (
     over_shapes,
 )
 from worklog.runs.text import Bar, Cell, Displayable, Table, a_few, duration, format_signed
-
-if TYPE_CHECKING:
-    pass
 
 FASTER = "faster"
 SLOWER = "slower"
@@ -178,18 +175,19 @@ def judged(log: float, error: float, threshold: float = 0.02) -> Change:
 
 @dataclass(frozen=True)
 class Revision:
-    """The readings of a process."""
+    """A revision of the kernels: the readings of a process."""
 
     label: str
-    conditions: Mapping[str, Any]  # sides whose conditions differ can't be compared
-    versions: Mapping[str, str]  # between sides whose versions differ, no change has a known cause
+    conditions: Mapping[str, Any]  # revisions with different conditions can't be compared
+    # Between revisions with different versions, no change has a known cause.
+    versions: Mapping[str, str]
     readings: Mapping[
         tuple[str, str], ProcessMedian | str
     ]  # by kernel and place; or why there's no time
 
 
 def revision_of(run: Run) -> Revision:
-    """Return a run as a side: the measurements under the run's own harness."""
+    """Return a run as a revision: the measurements under the run's own harness."""
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
     single = {
         name
@@ -256,7 +254,7 @@ class KernelChange:
 
     kernel: str
     place: str
-    old_us: float | None  # geometric mean of the side; None if it has no time
+    old_us: float | None  # geometric mean over the processes; None if it has no time
     new_us: float | None
     change: Change
 
@@ -341,9 +339,9 @@ def compare_revisions(
     Raises BadSetting if the sides have no kernel and place in common.
     """
     baseline = old[0]
-    sides_to_compare = (*old[1:], *new)
-    conditions = [(baseline.conditions, side.conditions) for side in sides_to_compare]
-    versions = [(baseline.versions, side.versions) for side in sides_to_compare]
+    others = (*old[1:], *new)
+    conditions = [(baseline.conditions, other.conditions) for other in others]
+    versions = [(baseline.versions, other.versions) for other in others]
     different_conditions = tuple(_differences(conditions))
     version_notes = tuple(f"another {text}: no verdict" for text in _differences(versions))
     old_places = _places(old)
@@ -370,15 +368,15 @@ def compare_revisions(
     )
 
 
-def _label(sides: Sequence[Revision]) -> str:
-    return "; ".join(dict.fromkeys(side.label for side in sides))
+def _label(revisions: Sequence[Revision]) -> str:
+    return "; ".join(dict.fromkeys(revision.label for revision in revisions))
 
 
-def _places(sides: Sequence[Revision]) -> dict[tuple[str, str], None]:
-    """Return the kernels and places that the sides have readings of, as an ordered set."""
+def _places(revisions: Sequence[Revision]) -> dict[tuple[str, str], None]:
+    """Return the kernels and places that revisions have readings of, as an ordered set."""
     places = dict[tuple[str, str], None]()
-    for side in sides:
-        places |= dict.fromkeys(side.readings)
+    for revision in revisions:
+        places |= dict.fromkeys(revision.readings)
     return places
 
 
@@ -433,12 +431,14 @@ def _row(
     return KernelChange(*place, old_us, new_us, judged_change)
 
 
-def _times(sides: Sequence[Revision], place: tuple[str, str]) -> tuple[list[ProcessMedian], str]:
+def _times(
+    revisions: Sequence[Revision], place: tuple[str, str]
+) -> tuple[list[ProcessMedian], str]:
     """Return the readings of a kernel at a place, and the reason of the first that has no time."""
     times = list[ProcessMedian]()
     reasons = list[str]()
-    for side in sides:
-        reading = side.readings.get(place)
+    for revision in revisions:
+        reading = revision.readings.get(place)
         if isinstance(reading, str):
             reasons.append(reading)
         elif reading is not None:
@@ -446,8 +446,8 @@ def _times(sides: Sequence[Revision], place: tuple[str, str]) -> tuple[list[Proc
     return times, reasons[0] if reasons else ""
 
 
-def revisions(sources: str) -> list[Revision]:
-    """Return the sides of a comparison.
+def open_revisions(sources: str) -> list[Revision]:
+    """Return the revisions of one side of a comparison.
 
     sources: runs as for open_run(), or files of NVBench's --json, with commas between them
     Raises BadSetting without a source, and BadRunFile for a file that can't be read.
@@ -470,7 +470,7 @@ def revisions(sources: str) -> list[Revision]:
 
 
 def revision_of_nvbench(document: Any, file: str) -> Revision:
-    """Return NVBench's --json of a process as a side.
+    """Return NVBench's --json of a process as a revision.
 
     The readings are each benchmark's mean GPU times by state.
 

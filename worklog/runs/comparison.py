@@ -1,11 +1,7 @@
-"""Differences between readings: of several harnesses on the same work, and with each pitfall.
+"""Readings of several harnesses on the same work: the document that `worklog peers` writes.
 
-The document that `worklog peers` writes can also be shown without a GPU. It isn't a run: most of
-its rows are the readings of other harnesses, as these reported them.
-
-The effect of a pitfall is a biased reading over the unbiased reading of the same kernel and size in
-one run, at one SM clock. Pitfalls in how samples are taken were measured. Pitfalls in what is
-computed from samples (statistic, offset, roof) are computed here, from the unbiased samples.
+It can also be shown without a GPU. It isn't a run: most of its rows are the readings of other
+harnesses, as these reported them.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from worklog.runs.sources import recordings
 
 if TYPE_CHECKING:
     import pandas
-
 
 KNOWN = "spin"  # work: a kernel of known length in microseconds
 SCHEMA = 1

@@ -150,7 +150,7 @@ class Samples:
     def counted(self, side: int = 0, column: str = "us") -> list[Any]:
         """Return a column of a side's launches that count; empty if it's unknown.
 
-        column: microseconds as read, or another field of Side
+        column: microseconds as read, or another field of LaunchSeries
         """
         values = getattr(self.sides[side], column)
         return [value for value, counts in zip(values, self.counts, strict=False) if counts]

@@ -23,21 +23,21 @@ BEYOND = "#e0702455"
 class Bar:
     """A cell with a bar behind its text."""
 
-    words: str  # the text
+    text: str
     share: float | None  # length of the bar as a share of the cell, drawn between 0 and 1
     beyond: bool = False  # drawn in the colour of a value that exceeds its limit
 
     def __str__(self) -> str:
-        return self.words
+        return self.text
 
     def html(self) -> str:
         """Return the text on its bar; without a share, the text alone."""
         if self.share is None:
-            return escape(self.words)
+            return escape(self.text)
         length = 100 * min(max(self.share, 0.0), 1.0)
         colour = BEYOND if self.beyond else WITHIN
         gradient = f"linear-gradient(90deg,{colour} {length:.1f}%,transparent 0)"
-        return f'<span style="display:block;background:{gradient}">{escape(self.words)}</span>'
+        return f'<span style="display:block;background:{gradient}">{escape(self.text)}</span>'
 
 
 Cell = str | Bar

@@ -41,7 +41,7 @@ Key = tuple[Any, ...]
 Timed = tuple[Measurement, Mapping[str, Any]]  # a tile's time, and its description in a run
 
 
-class Order:
+class SearchOrder:
     """Variants in the order of a strategy.
 
     "exhaustive" keeps the order, "random" shuffles it, and "optuna" lets Optuna's sampler choose by
@@ -121,7 +121,7 @@ def search(
     """
     chosen.require_some()
     harness = harness or Harness()
-    order = Order(chosen, strategy, seed)
+    order = SearchOrder(chosen, strategy, seed)
     if how is None:
         how = partial(on_card, secrets.token_hex(8), harness, command)
     path = out or new_path()
@@ -167,7 +167,7 @@ def _begin(chosen: Variants, workers: Workers, measure_on_card: How, path: Path)
 
 
 def _measure(
-    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: Order, count: int,
+    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: SearchOrder, count: int,
     earlier: Mapping[Key, Timed], progress: Progress,
 ) -> None:  # fmt: skip
     """Add tiles to the run.
