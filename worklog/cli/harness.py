@@ -22,7 +22,8 @@ from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness import certificate
-from worklog.kernel import cache_folder, cached_files, newer_than_the_driver, nvrtc_version
+from worklog.kernel.disk_cache import cache_folder, cached_files
+from worklog.kernel.nvrtc import newer_than_the_driver, nvrtc_version
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape

@@ -26,9 +26,8 @@ from worklog.kernel import (
     kernels_in,
     own_kernels,
     product_of_rung,
-    sources_in,
-    text_of_header,
 )
+from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
 from worklog.runs.text import Progress, Table, a_few

@@ -25,15 +25,8 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import (
-    UNKNOWN_KERNELS,
-    Block,
-    Program,
-    Runnable,
-    compile_cuda,
-    newer_than_the_driver,
-    nvidia_library,
-)
+from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
+from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
 from worklog.problem import Shape
 from worklog.runs.limits import TOO_MANY_BLOCKS
 

@@ -22,7 +22,6 @@ from worklog.kernel import (
     Kernel,
     MainLoop,
     busiest,
-    compile_cuda,
     loop_of,
     memory_counts,
     no_sass,
@@ -30,6 +29,7 @@ from worklog.kernel import (
     source_changed,
 )
 from worklog.kernel.inspection import inspect
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results

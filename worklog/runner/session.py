@@ -21,7 +21,8 @@ from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock
-from worklog.kernel import RUNGS, Kernel, Runnable, compile_cuda, nvrtc_version, rung
+from worklog.kernel import RUNGS, Kernel, Runnable, rung
+from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runner.measure import Job

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
+from worklog.kernel import Compiled, Kernel, block_traffic_bytes, evaluate
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
 from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
