@@ -28,9 +28,9 @@ from worklog.runner.messages import (
     MeasureOrder,
     Progressed,
     Started,
-)  # fmt: skip
-from worklog.runs import Estimate, Measurement, Run
-from worklog.runs.record import line
+)
+from worklog.runs import Measurement, Run, line
+from worklog.runs.statistics import Estimate
 
 FOR_EVER_S = 300.0
 

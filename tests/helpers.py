@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 from worklog.cli import main
 from worklog.problem import Shape
 from worklog.runner.products import work_of
-from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Verdict
+from worklog.runs import Calibration, Gpu, Measurement, Roof, Run, Verdict
 from worklog.runs.comparison import Comparison
+from worklog.runs.statistics import Estimate, LaunchSeries, Samples
 from worklog.settings import Harness
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
@@ -38,8 +39,8 @@ def measured(
 ) -> Measurement:
     """A measurement with three samples, one of which does not count."""
     sides = [
-        Side(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
-        Side("cuBLAS", [us * ratio] * 3, [1980.0] * 3),
+        LaunchSeries(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
+        LaunchSeries("cuBLAS", [us * ratio] * 3, [1980.0] * 3),
     ]
     return Measurement(
         kernel,

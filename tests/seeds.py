@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from worklog.runs.documents import Table
+from worklog.runs.text import Table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "notebooks" / "seeds.md"

@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 LIMIT_MB = 720  # of 10^6 bytes, installed
 NOTEBOOKS = sorted(
     path.relative_to(ROOT / "notebooks").as_posix()
-    for pattern in ("*.ipynb", "*.md", "examples/*.*")
+    for pattern in ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
     for path in (ROOT / "notebooks").glob(pattern)
 )
 

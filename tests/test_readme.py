@@ -33,8 +33,8 @@ from worklog.cli.figures import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement, Run, Stage, Verdict, recorded_run, recordings
-from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs import CUBLAS, Measurement, Run, Stage, Verdict, recorded_run, recordings
+from worklog.runs.comparison import KNOWN, open_comparison
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
     from worklog.runner.timing import time as time
-    from worklog.runs.changes import history as history
-    from worklog.runs.measurement import Measurement as Measurement
-    from worklog.runs.run import Run as Run
-    from worklog.runs.run import open_run as open_run
+    from worklog.runs import Measurement as Measurement
+    from worklog.runs import Run as Run
+    from worklog.runs import open_run as open_run
+    from worklog.runs.sources import history as history
 
 _NAMES = {
     "benchmarks.declare": ("bench",),
@@ -46,7 +46,7 @@ _NAMES = {
     "kernel": ("LADDER", "Kernel", "rung"),
     "lab.magic": ("Trial", "try_kernel"),
     "problem": ("Problem", "Shape"),
-    "runs.changes": ("history",),
+    "runs.sources": ("history",),
     "runs": ("Measurement", "Run", "open_run"),
 }
 _ROOMS = (

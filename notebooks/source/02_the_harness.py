@@ -121,7 +121,7 @@ plots.samples(run, "cuBLAS", 512)
 
 # %%
 from worklog.harness.rules import Evidence, Stopping
-from worklog.runs.estimates import estimate_of, median, paired_ratio
+from worklog.runs.statistics import estimate_of, median, paired_ratio
 
 m = run.measurements[0]
 us, places = np.array(m.samples.counted()) - overhead, m.samples.placements()

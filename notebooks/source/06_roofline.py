@@ -198,9 +198,11 @@ saved.groupby("kernel", sort=False)["per tile"].agg(["min", "max"]).round(0)
 # its first store. Each takes a clock for each warp in its quarter of the multiprocessor:
 
 # %%
+from story.tables import fetched_ahead
+
 from worklog import lab
 
-lab.fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
+fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
 
 # %% [markdown]
 # `register_banks` hides less than a read from L2 takes, so it waits for all that memory takes longer. `double_buffered`

@@ -18,7 +18,8 @@
 
 # %%
 from worklog import lab, plots
-from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs import CUBLAS
+from worklog.runs.comparison import KNOWN, open_comparison
 
 compared = open_comparison()
 plots.peers(compared)

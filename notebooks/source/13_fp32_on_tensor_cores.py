@@ -290,7 +290,9 @@ plots.bars(title, columns, power.full_label, subtitle=subtitle, accented=[least]
 # that can lose bits. The last column is how much of FP32's time six products of INT8 take, and three of FP16:
 
 # %%
-lab.power_cap()
+from story.tables import power_cap
+
+power_cap()
 
 # %% [markdown]
 # **What happened:** at 4096, the card takes 692 of its 700 W with either format, and INT8 is 1.3 times as fast; at

@@ -18,7 +18,8 @@
 
 # %%
 from worklog import lab, plots
-from worklog.runs import CHAPTERS, Run, recordings
+from worklog.runs import Run, recordings
+from worklog.runs.sources import CHAPTERS
 
 first = Run.load(recordings()["h200"], "recorded")
 second = Run.load(recordings(CHAPTERS)["h200_sizes"], "recorded")
@@ -39,7 +40,7 @@ plots.history("warptiled", [first, second])
 # %%
 from dataclasses import replace
 
-from worklog.runs.changes import compare, side_of
+from worklog.runs.changes import compare_revisions, revision_of
 
 
 def only(run, *kernels):
@@ -47,7 +48,7 @@ def only(run, *kernels):
     return replace(run, measurements=[m for m in run.select() if m.kernel in kernels])
 
 
-compare([side_of(only(first, "warptiled"))], [side_of(only(second, "warptiled"))])
+compare_revisions([revision_of(only(first, "warptiled"))], [revision_of(only(second, "warptiled"))])
 
 # %% [markdown]
 # No verdict: another version of the harness measured the second run, and between two harnesses a difference has no
@@ -80,15 +81,14 @@ for card in dict.fromkeys(process["card"] for process in processes):
 # ## 2. What a machine keeps
 #
 # Every run is a file below `WORKLOG_HOME`. Each finished measurement is a line, so a run that is killed keeps all of
-# them. `worklog log` lists the runs, `worklog.history` opens them as one frame, and `worklog rerun` runs the command of
-# one of them again. This page has a folder of its own:
+# them. `worklog log` lists the runs, and `worklog.history` opens them as one frame. This page has a folder of its own:
 
 # %%
 import os
 import tempfile
 
 import worklog
-from worklog.runs import runs_dir
+from worklog.runs.sources import runs_dir
 
 home = tempfile.TemporaryDirectory()
 os.environ["WORKLOG_HOME"] = home.name
@@ -107,7 +107,7 @@ table.pivot_table("us", "n", "run").dropna().round(1)
 # side another process with the slower kernel:
 
 # %%
-from worklog.runs.changes import Reading, Side
+from worklog.runs.changes import ProcessMedian, Revision
 
 
 def side(process, build):
@@ -116,16 +116,16 @@ def side(process, build):
         name: reading for name, reading in process["readings"].items() if name.startswith(build)
     }
     places = {
-        ("warptiled", name.split(" at ")[1]): Reading(**reading)
+        ("warptiled", name.split(" at ")[1]): ProcessMedian(**reading)
         for name, reading in readings.items()
     }
-    return Side(document["label"], {}, {}, places)
+    return Revision(document["label"], {}, {}, places)
 
 
 document = json.loads(recordings("compare")["h100"].read_text())
 processes, rates = document["processes"], document["rates"]
 old, *others = processes
-made = compare([side(old, "warptiled")], [side(others[0], "slower")])
+made = compare_revisions([side(old, "warptiled")], [side(others[0], "slower")])
 plots.changes(made)
 
 # %% [markdown]
@@ -149,7 +149,9 @@ for by in (0.005, 0.01, 0.015, 0.02, 0.04):
     }
     said = [
         row.change.verdict
-        for row in compare([side(old, "warptiled")], [replace(same, readings=scaled)]).rows
+        for row in compare_revisions(
+            [side(old, "warptiled")], [replace(same, readings=scaled)]
+        ).rows
     ]
     print(
         f"scaled by {by:.1%}:",
@@ -198,7 +200,7 @@ lab.check_answer("14", answer)
 
 # %%
 for count in (1, 2, 4):
-    rows = compare(
+    rows = compare_revisions(
         [side(old, "warptiled")], [side(process, "slower") for process in others[:count]]
     ).rows
     print(

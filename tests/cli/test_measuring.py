@@ -26,9 +26,8 @@ from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
-from worklog.runs import runs_dir
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
+from worklog.runs.sources import runs_dir
 from worklog.settings import PITFALLS, Harness
 
 Asked = list[tuple[list[Job], Harness]]

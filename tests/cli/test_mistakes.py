@@ -21,8 +21,9 @@ from worklog.cli import COMMANDS, main
 from worklog.errors import Interrupted
 from worklog.kernel.disk_cache import cached
 from worklog.runner import execute, sources
-from worklog.runs import documents, runs_dir
-from worklog.runs.run import Run
+from worklog.runs import Run
+from worklog.runs import files as result_files
+from worklog.runs.sources import runs_dir
 
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
 KERNEL = f"__global__ void sgemm({SIGNATURE}) {{}}\n"
@@ -100,7 +101,6 @@ MISTAKES = [
     ("profile", r"Missing argument 'RUNG\|FILE.cu'"),
     ("bench", "Missing argument 'FILE.py'"),
     ("compare h200", "Missing argument 'NEW"),
-    ("rerun", "Missing argument 'RUN'"),
     ("ablate", "Missing argument 'RUNG'"),
     ("sweep", "Missing argument 'RUNG'"),
     ("new", "Missing argument 'FILE.cu"),
@@ -385,8 +385,6 @@ MISTAKES = [
         r"there is no run 'nothing': give a file, .* recording \(h100_drawn, .*, or REVISION",
     ),
     ("show h20", r"there is no run 'h20' \(did you mean h200\?\)"),
-    ("rerun ''", "there is no run '': give a file"),
-    ("rerun h200", "h200 doesn't state the command that made it: measure it again"),
     ("show folder", "folder is a folder, not a run: give the file of a run"),
     ("show pipe", "pipe is a pipe or a device, not a run"),
     (
@@ -396,9 +394,9 @@ MISTAKES = [
     ("show table.csv", "table.csv is not a run: it isn't JSON: measure again, or give a file"),
     ("show empty.json", "empty.json is not a run: it is empty"),
     ("show binary.json", "binary.json is not a run: it isn't UTF-8 text"),
-    ("show list.json", "list.json holds another document, not a run"),
-    ("show other.json", "other.json has no schema"),
-    ("show cut.json", "cut.json is not a whole JSON document: it was cut short"),
+    ("show list.json", "list.json is not a run: its first line isn't a run's head: measure again"),
+    ("show other.json", "other.json is not a run: its first line isn't a run's head"),
+    ("show cut.json", "cut.json is not a run: its first line isn't a run's head"),
     (
         "compare mine.cu naive.cu",
         "compare takes saved runs, .* `worklog run naive.cu --against mine.cu`",
@@ -524,7 +522,7 @@ def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
 
     monkeypatch.setattr(execute, "carry_out", carry_out)
     monkeypatch.setattr(sources, "live_wanted", lambda: True)
-    monkeypatch.setattr(documents, "WRITTEN", {})
+    monkeypatch.setattr(result_files, "WRITTEN", {})
     result = CliRunner().invoke(main, ["run"])
     assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(
         said, result.stderr
@@ -536,11 +534,11 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
     monkeypatch, tmp_path
 ):
     def interrupted() -> None:
-        documents.write_text(tmp_path / "mine.txt", "mine")
+        result_files.write_text(tmp_path / "mine.txt", "mine")
         cached(Path(sys.executable), b"an order", lambda: b"an answer")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(documents, "WRITTEN", {})
+    monkeypatch.setattr(result_files, "WRITTEN", {})
     monkeypatch.setattr("worklog.cli.figures.exercises.journal", interrupted)
     result = CliRunner().invoke(main, ["journal"])
     assert (result.exit_code, result.stderr) == (
@@ -558,5 +556,5 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
     ],
 )
 def test_files_that_were_saved_are_counted_and_the_last_is_named(files, said, monkeypatch):
-    monkeypatch.setattr(documents, "WRITTEN", dict.fromkeys(map(Path, files)))
-    assert documents.written_so_far() == said
+    monkeypatch.setattr(result_files, "WRITTEN", dict.fromkeys(map(Path, files)))
+    assert result_files.written_so_far() == said

@@ -18,7 +18,7 @@ from tests.helpers import measured, small_run
 from worklog.cli import COMMANDS, main, options
 from worklog.cli.interrupt import ExitOnInterrupt
 from worklog.errors import BadSetting
-from worklog.kernel import cache_folder
+from worklog.kernel.disk_cache import cache_folder
 from worklog.problem import PROBLEMS
 from worklog.runs import cells
 

@@ -24,8 +24,9 @@ from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
 from worklog.runner.job import jobs_of
-from worklog.runs import CHAPTERS, Progress, recordings, runs_dir
-from worklog.runs.run import Run
+from worklog.runs import Run, recordings
+from worklog.runs.sources import CHAPTERS, runs_dir
+from worklog.runs.text import Progress
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,7 @@ def test_the_notebooks_are_written_once_with_their_examples():
         "00_start_here.ipynb",
         "seeds.md",
         "01_time_a_rung.py",
+        "tables.py",
     }
     again = one_line(worklog("new", "notebooks", "mine"))
     assert again == "mine/00_start_here.ipynb exists already: give another folder"
@@ -343,7 +345,7 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypat
     path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(
         tmp_path / "a.jsonl"
     )
-    for module in map(import_module, ("worklog.runs", "worklog.runs.run")):
+    for module in map(import_module, ("worklog.runs", "worklog.runs.sources")):
         monkeypatch.setattr(
             module,
             "recordings",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from worklog.emulator.core import build
-from worklog.kernel import cache_folder
+from worklog.kernel.disk_cache import cache_folder
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "WORKLOG_SANITIZED_CORE"  # helpers.py loads that file

@@ -12,7 +12,7 @@ from worklog.gate import Checker, check_cases
 from worklog.kernel.device import Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem import Problem, Words
-from worklog.runs.records import Verdict
+from worklog.runs import Verdict
 
 Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
 

@@ -8,7 +8,7 @@ import pytest
 
 from worklog.gate.exact import MOST_TILES, error_map, family
 from worklog.problem.gemm import Float32, Shape
-from worklog.runs.records import ErrorMap
+from worklog.runs import ErrorMap
 
 SENTINEL = np.float32(-4e30)
 RNG = np.random.default_rng(0)

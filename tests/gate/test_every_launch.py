@@ -17,7 +17,7 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape
 from worklog.runner.check import check
-from worklog.runs.records import Stage
+from worklog.runs import Stage
 
 SHAPE = Shape(33, 40, 17)
 

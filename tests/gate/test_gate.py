@@ -14,7 +14,7 @@ from worklog.gate import SgemmChecker
 from worklog.gate.precision import NORMS, SCALARS, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Shape
-from worklog.runs.records import Verdict
+from worklog.runs import Verdict
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()

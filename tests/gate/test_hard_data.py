@@ -19,7 +19,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
-from worklog.runs.records import Stage
+from worklog.runs import Stage
 
 
 def hard_data(kernel: Kernel) -> Stage:

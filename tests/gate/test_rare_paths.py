@@ -25,7 +25,7 @@ from worklog.kernel import Kernel, Program, rung
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.problem import Domain, Shape
 from worklog.runner.check import Checked, check
-from worklog.runs.records import NeverRan
+from worklog.runs import NeverRan
 
 SIGNATURE = "float* C) {\n"
 

@@ -13,7 +13,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.job import product_job
-from worklog.runs.measurement import Measurement
+from worklog.runs import Measurement
 
 HERE = Path(__file__).parent
 QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)

@@ -19,7 +19,7 @@ from worklog.harness.calibration import calibrate
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
 from worklog.runs import CUBLAS
-from worklog.runs.estimates import median
+from worklog.runs.statistics import median
 from worklog.settings import RULES
 
 MARKS = Path(__file__).with_name("marks.cu").read_text(encoding="utf-8")

@@ -31,8 +31,7 @@ from worklog.runner.execute import carry_out
 from worklog.runner.job import product_job
 from worklog.runner.measure import measure
 from worklog.runner.timing import own_session
-from worklog.runs import CUBLAS, open_run
-from worklog.runs.run import Run
+from worklog.runs import CUBLAS, Run, open_run
 
 NAMES = [record.name for record in LADDER]
 SMALL = Shape.of(512)

@@ -20,10 +20,8 @@ from worklog.runner import launches, measure
 from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import measure_job
-from worklog.runs import new_path
-from worklog.runs.measurement import Measurement
-from worklog.runs.records import Verdict
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run, Verdict
+from worklog.runs.sources import new_path
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # A long one and a short one in turn: at first each of six workers gets two in a row.
@@ -74,6 +72,7 @@ def test_it_runs_live(source, quick_session, known, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(launches, "POOL_BYTES", 2**30)  # the others need memory too
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     (tmp_path / "examples").symlink_to(NOTEBOOKS / "examples")
+    monkeypatch.syspath_prepend(NOTEBOOKS)
     monkeypatch.chdir(tmp_path)
     labels = ("live · ",) if "worklog.results(" in text else ("emulated · ", "recorded · ")
     shown = run_cells(text, capsys)

@@ -21,7 +21,7 @@ from worklog.harness import calibration as harness
 from worklog.harness.calibration import calibrate, certificate
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.runs import allowed_us, recorded_run
+from worklog.runs import Calibration, recorded_run
 
 
 def test_a_calibration_finds_what_the_gpu_was_given():
@@ -62,7 +62,7 @@ def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope, 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_error_as_large_as_the_tolerance_is_within_it(beyond_us, within, sign):
     lengths = (1.0, 10.0, 30.0, 1000.0)
-    most = {known: allowed_us(known) for known in lengths}
+    most = {known: Calibration.allowed_us(known) for known in lengths}
     over = dict.fromkeys(map("{:g}".format, lengths), 0.0)
     over["1000"] = sign * (most[1000.0] + beyond_us)
     found = replace(CALIBRATION, offset_us=0.0, offset_by_length_us=over)

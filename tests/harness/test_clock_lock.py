@@ -36,8 +36,7 @@ from worklog.kernel.device import Runnable
 from worklog.runner import timing, worker
 from worklog.runner.job import product_job
 from worklog.runner.messages import MeasureOrder, Message
-from worklog.runs import CUBLAS, Run
-from worklog.runs.record import read_line
+from worklog.runs import CUBLAS, Run, read_line
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
 LOCKS = {"lock sm", "lock memory", "persistence"}

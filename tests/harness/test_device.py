@@ -18,7 +18,9 @@ from worklog.errors import BadSetting
 from worklog.gpu import clocks, device
 from worklog.gpu.device import ClockWatch, software
 from worklog.runner import timing
-from worklog.runs import Gpu, documents, reason_names, throttled, tool
+from worklog.runs import Gpu, files
+from worklog.runs.files import tool
+from worklog.runs.nvml import reason_names, throttled
 
 # By data sheet and white paper (worklog.gpu.clocks): compute capability, SMs, MHz, and TFLOP/s by datapath.
 DATA_SHEETS = [
@@ -81,10 +83,10 @@ def test_the_watch_reads_the_reasons_of_nvml_or_states_why_it_cannot(tmp_path, r
 def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_the_environment(
     monkeypatch, tmp_path
 ):
-    source = tmp_path / "worklog" / "runs" / "documents.py"
+    source = tmp_path / "worklog" / "runs" / "files.py"
     source.parent.mkdir(parents=True)
     source.write_text("first\n")
-    monkeypatch.setattr(documents, "__file__", str(source))
+    monkeypatch.setattr(files, "__file__", str(source))
     monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
     assert {*(without := tool())} == {"name", "version", "harness"}
     timing = tmp_path / "worklog" / "harness" / "loop.py"

@@ -20,8 +20,8 @@ from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import Timed, cross_check, host_us_of, take_batch, turn_orders
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.harness.sampling import WINDOW_US
-from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
-from worklog.runs.measurement import Measurement
+from worklog.runs import Measurement
+from worklog.runs.statistics import PILOT, median, paired_ratio, summarize
 
 TRUE_US = 50.0
 OFFSET_US = VirtualGpu.offset_us

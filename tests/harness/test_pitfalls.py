@@ -20,8 +20,8 @@ from worklog.errors import BadSetting
 from worklog.harness import Harness
 from worklog.harness.rules import salykova_replays
 from worklog.problem.gemm import Shape
-from worklog.runs import BF16_DATASHEET_TFLOPS, CUBLAS
-from worklog.runs.measurement import Measurement
+from worklog.runs import CUBLAS, Measurement
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 from worklog.settings import PITFALLS, RULES, SAMPLING, parse_settings
 
 BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)

@@ -16,8 +16,7 @@ from worklog.gpu import profile
 from worklog.gpu.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
 from worklog.kernel import FP32, LADDER, TENSOR, counters, rung
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, Run
-from worklog.runs.records import Counters
+from worklog.runs import BadRunFile, Counters, Run
 
 FOLDER = Path(__file__).with_name("ncu")
 SHAPE = Shape.of(2048)

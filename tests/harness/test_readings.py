@@ -19,7 +19,7 @@ from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
 from worklog.harness.batches import rotating as in_rotation
 from worklog.harness.rules import Evidence, Stopping, salykova_replays
 from worklog.harness.sampling import WARMUP_LIMIT_US, Window, is_steady
-from worklog.runs.estimates import median
+from worklog.runs.statistics import median
 
 TRUE_US = 50.0
 FAST = REFERENCE_MHZ

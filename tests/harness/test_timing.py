@@ -24,8 +24,7 @@ from tests.virtual.session import CALIBRATION, session_on
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness
 from worklog.runner import timing
-from worklog.runs import Samples
-from worklog.runs.estimates import process_half_us
+from worklog.runs.statistics import Samples, process_half_us
 
 MIB = 2**20
 

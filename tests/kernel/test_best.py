@@ -24,8 +24,8 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import predict
 from worklog.kernel.rungs import any_shape, sliced
 from worklog.problem.gemm import Domain, Shape
-from worklog.runs import CHAPTERS, recorded_run, recordings
-from worklog.runs.run import Run
+from worklog.runs import Run, recorded_run, recordings
+from worklog.runs.sources import CHAPTERS
 
 BEST = worklog.rung("best")
 SMALL = st.integers(1, 70)

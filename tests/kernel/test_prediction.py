@@ -12,7 +12,8 @@ from worklog.kernel import Kernel, prediction
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, recorded_run
+from worklog.runs import recorded_run
+from worklog.runs.statistics import Estimate
 
 # time over bound; from LARGE on, each SM has several blocks
 WORST = 3.1

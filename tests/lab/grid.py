@@ -7,7 +7,8 @@ from tests import helpers
 from tests.record.grid import grid_jobs
 from worklog.lab.readings import Answers, grid_runs
 from worklog.runner.job import Job
-from worklog.runs import Measurement, Roof, Run, Samples, Side
+from worklog.runs import Measurement, Roof, Run
+from worklog.runs.statistics import LaunchSeries, Samples
 
 OFFSET = 3.0
 UNBIASED_US = {
@@ -70,8 +71,8 @@ def measured(task: Job) -> Measurement:
     samples[0] += 1000.0 if "warmup" in biased else 0.0
     baseline = CUBLAS / (8 if "baseline" in biased else 1) + read - us
     sides = [
-        Side(task.kernel, samples, [1980.0] * 10),
-        Side("cuBLAS", [baseline] * 10, [1980.0] * 10),
+        LaunchSeries(task.kernel, samples, [1980.0] * 10),
+        LaunchSeries("cuBLAS", [baseline] * 10, [1980.0] * 10),
     ]
     measurement = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
     return replace(

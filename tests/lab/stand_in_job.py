@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.lab.grid import small_grid
 from worklog.runner.child import started
 from worklog.runner.messages import Done, Measured, MeasureOrder, Progressed, Started
-from worklog.runs.record import line
+from worklog.runs import line
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from worklog.kernel import memory_counts
 from worklog.lab import puzzles
 from worklog.lab.exercises import EXERCISES
 from worklog.lab.puzzles import PUZZLES, attempt
-from worklog.runs import runs_dir
 from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs.sources import runs_dir
 
 GPU = worklog.open_run().gpu
 COUNTS = memory_counts().rungs["vectorized"]

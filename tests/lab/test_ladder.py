@@ -14,10 +14,8 @@ from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile
-from worklog.runs.estimates import Estimate
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import BadRunFile, Measurement, Run
+from worklog.runs.statistics import Estimate
 
 
 def recorded(**changed: Measurement) -> Run:

@@ -30,10 +30,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
-from worklog.runs import NothingToDraw, recorded_run
-from worklog.runs.measurement import Measurement
-from worklog.runs.records import NeverRan, Stage, Verdict
-from worklog.runs.run import Run
+from worklog.runs import Measurement, NeverRan, NothingToDraw, Run, Stage, Verdict, recorded_run
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")

@@ -35,9 +35,9 @@ from worklog.lab.readings import (
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.sources import why_not_live
-from worklog.runs import BF16_DATASHEET_TFLOPS, BadRunFile, recordings
-from worklog.runs.estimates import Estimate
-from worklog.runs.run import Run
+from worklog.runs import BadRunFile, Run, recordings
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
+from worklog.runs.statistics import Estimate
 from worklog.settings import PITFALLS, Harness
 
 GRID = small_grid()

@@ -13,7 +13,7 @@ from tests.lab.grid import UNBIASED_US, small_grid
 from worklog.lab import site
 from worklog.lab.readings import Answers, NotRecorded
 from worklog.problem import Shape
-from worklog.runs.documents import duration
+from worklog.runs.text import duration
 from worklog.viewer.accesses import access
 
 

@@ -15,6 +15,7 @@ import pytest
 from pytest import approx
 
 import worklog
+from notebooks.story.tables import fetched_ahead
 from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
@@ -22,12 +23,12 @@ from worklog.emulator.limits import occupancy
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import memory_counts
 from worklog.lab.readings import Answers, grid_runs
-from worklog.lab.rungs import fetched_ahead
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
-from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
-from worklog.runs.estimates import median
+from worklog.runs.sources import CHAPTERS
+from worklog.runs.statistics import median
 
 COUNTED = memory_counts()
 RUN = recorded_run()

@@ -21,9 +21,9 @@ from worklog.benchmarks.declare import declared
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, works_on
-from worklog.runs import runs_dir
-from worklog.runs.comparison import Row, open_comparison
-from worklog.runs.estimates import Estimate
+from worklog.runs.comparison import HarnessReading, open_comparison
+from worklog.runs.sources import runs_dir
+from worklog.runs.statistics import Estimate
 
 
 def work(gpu: VirtualGpu, size: float, us: float) -> Work:
@@ -148,10 +148,10 @@ def test_two_readings_agree_if_their_intervals_overlap():
 
 def test_the_table_shows_readings_and_what_is_missing():
     rows = [
-        Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15),
-        Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
+        HarnessReading(peers.OURS, "cuBLAS", 512, 17.0, 0.15),
+        HarnessReading("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
     ]
-    rows.append(Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
+    rows.append(HarnessReading("torch Timer", "spin", 1, reason="ImportError: no torch"))
     promises = {"aa": {"pairs": 50, "agree": 48, "intervals_us": []}}
     text = peers.text(compared([*map(asdict, rows)], promises=promises, origin="live"))
     assert (
@@ -175,13 +175,15 @@ def test_kernels_of_known_length_are_functions_with_a_name():
     )
 
 
-def reads_three_too_long(works: Sequence[Work]) -> Iterator[Row]:
-    yield from (Row("NVBench cold", timed.kind, timed.of, timed.of + 3, 1.0) for timed in works)
+def reads_three_too_long(works: Sequence[Work]) -> Iterator[HarnessReading]:
+    yield from (
+        HarnessReading("NVBench cold", timed.kind, timed.of, timed.of + 3, 1.0) for timed in works
+    )
 
 
-def reads_no_number(works: Sequence[Work]) -> Iterator[Row]:
+def reads_no_number(works: Sequence[Work]) -> Iterator[HarnessReading]:
     for timed in works:
-        yield Row(
+        yield HarnessReading(
             "no number",
             timed.kind,
             timed.of,
@@ -190,8 +192,8 @@ def reads_no_number(works: Sequence[Work]) -> Iterator[Row]:
         )
 
 
-def fails_at_the_second(works: Sequence[Work]) -> Iterator[Row]:
-    yield Row("broken", works[0].kind, works[0].of, 8.4, 0.1)
+def fails_at_the_second(works: Sequence[Work]) -> Iterator[HarnessReading]:
+    yield HarnessReading("broken", works[0].kind, works[0].of, 8.4, 0.1)
     raise RuntimeError("cudaErrorStreamCaptureInvalidated\nsecond line")
 
 

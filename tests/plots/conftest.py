@@ -13,8 +13,9 @@ import pytest
 from tests.helpers import CALIBRATION, compared, measured, small_run
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, Measurement, Run, Samples, Side, Stage, Verdict, Work
+from worklog.runs import Measurement, Run, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
+from worklog.runs.statistics import Estimate, LaunchSeries, Samples
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 # Milliseconds at 4096.
@@ -52,7 +53,7 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
     fields: dict[str, Any] = {
         "time": Estimate(us, us * 0.996, us * 1.004),
         "against": {"cuBLAS": Estimate(ratio, ratio * 0.997, ratio * 1.003)},
-        "samples": Samples([Side(kernel, times)], [1] * len(spread)),
+        "samples": Samples([LaunchSeries(kernel, times)], [1] * len(spread)),
         "verdict": Verdict(STAGES, "fp32"),
     }
     return replace(measured(kernel, n, us, ratio), **(fields | more))
@@ -204,7 +205,8 @@ def both() -> Run:
         replace(checked("best", 2500, 205.0), context=another_day),
         checked("tf32", 600, 20_400.0, 263_000.0, "tf32"),
         replace(
-            checked("split", 700, 38.4), samples=Samples([Side("split", [700.0], [1650.0])], [1])
+            checked("split", 700, 38.4),
+            samples=Samples([LaunchSeries("split", [700.0], [1650.0])], [1]),
         ),
         checked("cuBLAS", 2663, 205.0),
     )
@@ -226,7 +228,7 @@ def sampled(count: int, mask: int = 0) -> Run:
     us = 100 * (1 + 0.01 * np.random.default_rng(0).standard_normal(count))
     counts = [1] * (count - count // 10) + [0] * (count // 10)
     clocks = [1980.0] * (count - 1) + [None if count > 1 else 1980.0]
-    samples = Samples([Side("naive", us.tolist(), clocks)], counts, throttle_mask=mask)
+    samples = Samples([LaunchSeries("naive", us.tolist(), clocks)], counts, throttle_mask=mask)
     return make_run(measurement("naive", 512, 100.0, 0.5, samples=samples))
 
 

@@ -48,26 +48,20 @@ from worklog.runner.session import Session
 from worklog.runs import (
     CUBLAS,
     BadRunFile,
-    Effect,
     Gpu,
     Measurement,
     NothingToDraw,
     Ran,
     Run,
-    Samples,
-    Shown,
-    Side,
-    Table,
     Verdict,
-    effect_in_words,
-    effects,
-    effects_text,
     failed,
     passed,
 )
-from worklog.runs.changes import compare, of_one_loop, side_of
-from worklog.runs.estimates import HOST_SD
-from worklog.runs.record import Card
+from worklog.runs.changes import compare_revisions, of_one_loop, revision_of
+from worklog.runs.effects import Effect, effect_in_words, effects, effects_text
+from worklog.runs.run_file import Card
+from worklog.runs.statistics import HOST_SD, LaunchSeries, Samples
+from worklog.runs.text import Displayable, Table
 from worklog.settings import PITFALLS, Harness
 
 CARDS = (
@@ -214,7 +208,7 @@ def samples_of(
     """Make up the samples of a job: the kernel and its baselines alternate, and each biased setting moves the time."""
     names = (job.kernel, *job.against)
     flops = job.shape.flops if job.point.is_product else 1e7
-    sides = list[Side]()
+    sides = list[LaunchSeries]()
     for name in names:
         speed = 0.05 + np.random.default_rng([recipe.seed, *name.encode()]).random()
         us = 2.0 + flops / (1e6 * card.fp32_peak_tflops * speed)
@@ -236,7 +230,9 @@ def samples_of(
         places = [turn // 3 if varied else 0 for turn in range(recipe.turns)]
         hot = [float(us)] * 3 if harness.hot_ms else []
         rounded = [round(float(time), 3) for time in times]
-        sides.append(Side(name, rounded, clocks, places, hot, 1 if job.point.is_product else None))
+        sides.append(
+            LaunchSeries(name, rounded, clocks, places, hot, 1 if job.point.is_product else None)
+        )
     counts = [1] * recipe.turns
     if recipe.turns > 6:
         counts[-1] = 0
@@ -263,8 +259,11 @@ def texts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"effects on {kernel}", partial(effects_text, run, kernel)
         yield f"words of effects on {kernel}", partial(require_one_predicate, run, kernel)
     if run.select():
-        yield "changes", lambda: compare([side_of(run)], [side_of(run)])
-        yield "changes of three", lambda: compare([side_of(run)], [side_of(run), side_of(run)])
+        yield "changes", lambda: compare_revisions([revision_of(run)], [revision_of(run)])
+        yield (
+            "changes of three",
+            lambda: compare_revisions([revision_of(run)], [revision_of(run), revision_of(run)]),
+        )
     yield "changes of one loop", lambda: of_one_loop(run, "@HEAD")
     yield "panel", partial(show_panel, run)
     for rung in (LADDER[0], LADDER[-1]):
@@ -292,7 +291,10 @@ def charts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"samples of {kernel}", partial(plots.samples, run, kernel)
         yield f"history of {kernel}", partial(plots.history, kernel, [earlier, run])
     if run.select():
-        yield "changes", lambda: plots.changes(compare([side_of(run)], [side_of(run)]))
+        yield (
+            "changes",
+            lambda: plots.changes(compare_revisions([revision_of(run)], [revision_of(run)])),
+        )
 
 
 def require_one_predicate(run: Run, kernel: str) -> None:
@@ -370,7 +372,7 @@ def show(views: Iterable[tuple[str, Callable[[], Any]]], *, rendered: bool = Fal
                     view.svg()
             elif isinstance(view, str):
                 require_finite(view)
-            elif isinstance(view, Table | Shown | Climb):
+            elif isinstance(view, Table | Displayable | Climb):
                 require_finite(f"{view!r} {view._repr_html_()}")
         except NothingToDraw:
             pass

@@ -35,11 +35,9 @@ from worklog.plots.figure import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, NothingToDraw, recordings
-from worklog.runs.changes import compare, side_of
-from worklog.runs.measurement import Measurement, Ran
-from worklog.runs.records import ErrorMap
-from worklog.runs.run import Run
+from worklog.runs import ErrorMap, Measurement, NothingToDraw, Ran, Run, recordings
+from worklog.runs.changes import compare_revisions, revision_of
+from worklog.runs.statistics import Estimate
 from worklog.tune.sweep import Variants, variants
 from worklog.viewer.accesses import access
 
@@ -219,7 +217,9 @@ CASES = {
         LIVE,
     ),
     "changes": Case(
-        lambda: plots.changes(compare(*([side_of(run)] for run in on_three_days()[:2]))),
+        lambda: plots.changes(
+            compare_revisions(*([revision_of(run)] for run in on_three_days()[:2]))
+        ),
         source=LIVE,
     ),
     "history": Case(lambda: plots.history("a", on_three_days()), source=LIVE),

@@ -33,7 +33,8 @@ from worklog.plots.diagrams.facts import article_tolerance
 from worklog.plots.diagrams.template import SIZES, binary
 from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement, NothingToDraw, Run, Samples, Verdict, recordings
+from worklog.runs import Measurement, NothingToDraw, Run, Verdict, recordings
+from worklog.runs.statistics import Samples
 
 MENTAL_MODEL, HIERARCHY, GREMLINS, LOOP, CONVERSION, FORMULA, GATE = DIAGRAMS
 SIZE = Shape.of(4096)

@@ -58,11 +58,10 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile, Estimate, NothingToDraw, recorded_run, recordings
-from worklog.runs.changes import compare, side_of
+from worklog.runs import BadRunFile, Measurement, NothingToDraw, Run, recorded_run, recordings
+from worklog.runs.changes import compare_revisions, revision_of
 from worklog.runs.comparison import open_comparison
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs.statistics import Estimate
 from worklog.viewer.accesses import access
 
 
@@ -270,7 +269,7 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
 
 def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the_newest_gpu():
     three = on_three_days()
-    made = compare([side_of(three[1])], [side_of(three[2])])
+    made = compare_revisions([revision_of(three[1])], [revision_of(three[2])])
     *lines, unchanged = plots.changes(made).axes[0].lines
     assert unchanged.get_xdata() == [0, 0]
     slower, faster = (row.change for row in made.rows)
@@ -705,16 +704,3 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
     assert contrast(palette["line"], palette["paper"]) > 3
     assert all(contrast(palette[mark], palette["faint"]) > 2.75 for mark in ("accent", "alert"))
     assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)
-
-
-def test_a_frame_is_taken_for_a_run():
-    run = recorded_run()
-    whole = ladder(run, 4096)
-    taken = ladder(run.frame(), 4096)
-    assert whole.headline == taken.headline and run.label in taken.alt
-    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
-    assert (
-        plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline
-    )
-    with pytest.raises(NothingToDraw, match="no column changed"):
-        ladder(run.frame().drop(columns="changed"))

@@ -19,7 +19,8 @@ import click
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape
 from worklog.runner.job import product_job
-from worklog.runs import CUBLAS, Measurement, Run, write_text
+from worklog.runs import CUBLAS, Measurement, Run
+from worklog.runs.files import write_text
 from worklog.settings import Harness
 from worklog.tune import sweep
 from worklog.tune.cluster import Cluster, on_card

@@ -27,9 +27,18 @@ from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out
 from worklog.runner.job import Job, product_job
-from worklog.runs import CUBLAS, Run, write_text
-from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
-from worklog.runs.estimates import NORMAL
+from worklog.runs import CUBLAS, Run
+from worklog.runs.changes import (
+    FASTER,
+    SLOWER,
+    SOURCE,
+    UNKNOWN,
+    ProcessMedian,
+    change,
+    process_median,
+)
+from worklog.runs.files import write_text
+from worklog.runs.statistics import NORMAL
 from worklog.settings import Harness
 
 KERNELS = ("warptiled", "shared", CUBLAS)
@@ -105,7 +114,7 @@ def record(count: int) -> dict[str, Any]:
         run, wall_s = measured(jobs, kernels)
         runs.append(run)
         readings = {
-            m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness)
+            m.title.replace(f"slower_{m.problem.n}", "slower"): process_median(m, run.harness)
             for m in run.select()
         }
         processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
@@ -169,7 +178,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def verdicts(
-    old: Sequence[Reading], new: Sequence[Reading], same: bool
+    old: Sequence[ProcessMedian], new: Sequence[ProcessMedian], same: bool
 ) -> Iterator[tuple[str, str]]:
     """What the rule says of pairs of processes drawn at random, none against itself: at once, and with as many further
     processes after a verdict as MORE says. same: both are the same processes' readings.
@@ -202,12 +211,14 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     cards = dict.fromkeys(process["card"] for process in processes)
     apart = dict[str, float]()
 
-    def readings(name: str, card: str) -> list[Reading]:
+    def readings(name: str, card: str) -> list[ProcessMedian]:
         recorded = (
             process["readings"].get(name) for process in processes if process["card"] == card
         )
         return [
-            msgspec.convert({**reading, "card": card}, Reading) for reading in recorded if reading
+            msgspec.convert({**reading, "card": card}, ProcessMedian)
+            for reading in recorded
+            if reading
         ]
 
     for what, names in (

@@ -44,7 +44,7 @@ from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncom
 from worklog.kernel.trial import kernel_of
 from worklog.kernel.unit import read
 from worklog.runner.check import check
-from worklog.runs import documents
+from worklog.runs.files import write_text
 
 MOST_FORMS = 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")
@@ -481,7 +481,7 @@ def main(
             out, index=False
         )
     if not folders:
-        documents.write_text(RECORDED, document)
+        write_text(RECORDED, document)
     frame = pd.DataFrame(document["rows"]).drop(columns="commit").set_index("repository")
     frame.loc["all"] = frame.sum()
     print(document["label"], frame.to_string(), sep="\n")

@@ -17,7 +17,7 @@ import torch
 
 import worklog
 from worklog.gpu.device import gpu, nvml_handle
-from worklog.runs import write_text
+from worklog.runs.files import write_text
 
 # of launches in a row, which wait for the GPU at their end
 SIZES = (4096, 8192)

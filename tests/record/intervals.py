@@ -1,7 +1,7 @@
 """Records whether the 95 % intervals hold: in each of 25 processes, readings of the same kernels.
 
 `python -m tests.record.intervals worklog/recordings/intervals/h100.json` on a machine with a GPU; six minutes. The
-constants of worklog/runs/estimates.py, README and notebook 09 come from it. Physical pages, the event overhead and the
+constants of worklog/runs/statistics.py, README and notebook 09 come from it. Physical pages, the event overhead and the
 gaps between kernels differ between processes, so the children start one after the other, and each calibrates the
 overhead for itself.
 """
@@ -19,9 +19,9 @@ from worklog.kernel import rung
 from worklog.peers import compare
 from worklog.peers.harnesses import product as work_of
 from worklog.problem import Shape
-from worklog.runs import median, write_text
-from worklog.runs.comparison import CUBLAS
-from worklog.runs.estimates import NORMAL, Values, fitted_slope, process_half_us
+from worklog.runs import CUBLAS
+from worklog.runs.files import write_text
+from worklog.runs.statistics import NORMAL, Values, fitted_slope, median, process_half_us
 
 # On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))

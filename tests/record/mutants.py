@@ -40,7 +40,7 @@ from worklog.kernel.source import blank, uncommented
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape
 from worklog.runner.check import Checked, check
-from worklog.runs import documents
+from worklog.runs.files import write_text
 
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
 SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async")
@@ -433,7 +433,7 @@ def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     )
     if not names and not broken:
         (recorded,) = FOLDER.glob("2*.json")
-        documents.write_text(recorded, document)
+        write_text(recorded, document)
     print(
         document["label"],
         pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(),

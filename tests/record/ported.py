@@ -31,8 +31,9 @@ from worklog.gpu.device import gpu, gpu_reason, software
 from worklog.kernel.solution import Solution
 from worklog.problem import CASE
 from worklog.runner import measure
-from worklog.runs import Measurement, documents, source_label, tool
+from worklog.runs import Measurement, source_label
 from worklog.runs.changes import nvbench_states
+from worklog.runs.files import tool, write_text
 from worklog.settings import Harness
 
 DATA = Path(__file__).with_suffix(".toml")
@@ -315,7 +316,7 @@ def main(folder: Path, out: Path | None) -> None:
         except FOREIGN as error:
             rows.append(example.row("all") | {"why": [f"{type(error).__name__}: {error}"]})
         if out is not None:  # after each example, so that a crash loses one
-            documents.write_text(out, document)
+            write_text(out, document)
     print(
         document["label"], pd.DataFrame(rows).drop(columns="why").to_string(index=False), sep="\n"
     )

@@ -15,9 +15,11 @@ from worklog.kernel import FP32, RUNGS, TENSOR
 from worklog.kernel.best import table
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.problem import drawn
-from worklog.runs import CHAPTERS, Measurement, Run, Table, cells, recordings
-from worklog.runs.changes import Reading, Side, compare
-from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
+from worklog.runs import CUBLAS, Measurement, Run, cells, recordings
+from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
+from worklog.runs.comparison import KNOWN, Comparison, open_comparison
+from worklog.runs.sources import CHAPTERS
+from worklog.runs.text import Table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BY = "python -m tests.record.readme"
@@ -146,12 +148,13 @@ def changes() -> str:
     sides = []
     for process, build in zip(document["processes"], ("warptiled", "slower"), strict=False):
         readings = {
-            ("warptiled", str(n)): Reading(**process["readings"][f"{build} at {n}"])
+            ("warptiled", str(n)): ProcessMedian(**process["readings"][f"{build} at {n}"])
             for n in (256, SIZE, 2048, 4096)
         }
-        sides.append(Side(document["label"], {}, {}, readings))
+        sides.append(Revision(document["label"], {}, {}, readings))
     comment = "\n".join(
-        f"> {line}".rstrip() for line in compare(sides[:1], sides[1:]).markdown().splitlines()
+        f"> {line}".rstrip()
+        for line in compare_revisions(sides[:1], sides[1:]).markdown().splitlines()
     )
     rates = document["rates"]
     percent = {

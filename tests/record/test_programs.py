@@ -17,20 +17,20 @@ import pytest
 from click.testing import CliRunner
 from pytest import approx
 
+from notebooks.story.tables import power_cap
 from tests.helpers import GPU, small_run
 from tests.record import compare, corpus, mutants, mutants_fork, mutants_of_code, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
-from worklog import lab
 from worklog.benchmarks import declare
 from worklog.kernel import rung
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.runner.execute import carry_out
-from worklog.runs import Estimate, Measurement, recordings
+from worklog.runs import Measurement, recordings
 from worklog.runs.comparison import open_comparison
-from worklog.runs.estimates import NORMAL, process_half_us
+from worklog.runs.statistics import NORMAL, Estimate, process_half_us
 
 PUBLISHED = """
 import cuda.bench as bench
@@ -443,7 +443,7 @@ def test_each_format_multiplies_by_the_same_b():
 
 
 def test_the_table_compares_the_products_that_come_near_fp32():
-    table = lab.power_cap()
+    table = power_cap()
     assert table.title.startswith("recorded · NVIDIA H200") and table.title.endswith(
         ", power limit 700 W"
     )

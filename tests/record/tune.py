@@ -23,12 +23,12 @@ import click
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
-from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, choose, table
+from worklog.kernel.best import BULK, LEAST_SPLIT_K, Tile, TimeTable, candidates, choose, table
 from worklog.problem import Shape, drawn
 from worklog.runner.execute import carry_out
 from worklog.runner.job import Changes, Job, product_job
 from worklog.runs import Gpu, Run
-from worklog.runs.documents import Table as Rows
+from worklog.runs.text import TimeTable as Rows
 from worklog.settings import Harness
 
 COUNT = 48  # shapes
@@ -90,7 +90,7 @@ class Point(NamedTuple):
 
 
 Points = Sequence[Point]
-T = TypeVar("T", Table, Tile)
+T = TypeVar("T", TimeTable, Tile)
 
 
 def entry_of(tile: Tile) -> str:
@@ -196,7 +196,7 @@ def mean(ratios: Iterable[float]) -> float:
     return exp(fmean(logs)) if logs else 1.0
 
 
-def fitted(of: Table, points: Points) -> Table:
+def fitted(of: TimeTable, points: Points) -> TimeTable:
     """The table that fits these points: in turn, what all tiles share, and each tile's times; then split."""
     by_entry = {
         entry_of(tile): [point for point in points if point.entry == entry_of(tile)]
@@ -209,7 +209,7 @@ def fitted(of: Table, points: Points) -> Table:
         ),
     )
 
-    def loss(now: Table) -> float:
+    def loss(now: TimeTable) -> float:
         errors = sum(squared(now, tile, by_entry[entry_of(tile)]) for tile in now.tiles)
         return errors + PRIOR * moved(now, first, SUMS)
 
@@ -233,7 +233,7 @@ def fitted(of: Table, points: Points) -> Table:
     )
 
 
-def fit(of: Table, now: Tile, first: Tile, points: Points) -> Tile:
+def fit(of: TimeTable, now: Tile, first: Tile, points: Points) -> Tile:
     """The tile with the times that fit these points and the first times (ridge regression), so that few points move a
     measured tile little. Without points, it stays.
     """
@@ -243,12 +243,12 @@ def fit(of: Table, now: Tile, first: Tile, points: Points) -> Tile:
     )
 
 
-def squared(of: Table, tile: Tile, points: Points) -> float:
+def squared(of: TimeTable, tile: Tile, points: Points) -> float:
     """The sum of squared errors, of logarithms."""
     return sum(log(point.us / of.us(tile, point.parts, point.shape)) ** 2 for point in points)
 
 
-def moved(now: Table | Tile, first: Table | Tile, names: Iterable[str]) -> float:
+def moved(now: TimeTable | Tile, first: TimeTable | Tile, names: Iterable[str]) -> float:
     """The same of these numbers."""
     return sum(log(getattr(now, name) / getattr(first, name)) ** 2 for name in names)
 

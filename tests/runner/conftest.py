@@ -13,7 +13,7 @@ from worklog.kernel import Kernel, Program
 from worklog.kernel.launch import Launch
 from worklog.runner.job import Job
 from worklog.runner.worker import measure_job
-from worklog.runs.measurement import Measurement
+from worklog.runs import Measurement
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
 JOB = (sys.executable, "-m", "tests.virtual.job")

@@ -13,7 +13,8 @@ import pytest
 from tests.helpers import PLAIN, typed
 from worklog.errors import Interrupted, apart
 from worklog.gate import advice, edges, exact, search
-from worklog.kernel import Kernel, compile_cuda, prediction
+from worklog.kernel import Kernel, prediction
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.runner.check import MOST_LINES, Checked, check
 
 pytestmark = pytest.mark.usefixtures("laptop", "few_shapes")

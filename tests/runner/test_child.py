@@ -17,7 +17,7 @@ from worklog.kernel import Kernel
 from worklog.runner import child, session
 from worklog.runner.check import check_in_child
 from worklog.runner.child import Ended, run_child
-from worklog.runs import silent
+from worklog.runs.text import silent
 
 HEAD = """
 import os, pickle, signal, subprocess, sys, time

@@ -22,8 +22,7 @@ from worklog.runner.child import run_child
 from worklog.runner.execute import carry_out
 from worklog.runner.job import jobs_of, product_job
 from worklog.runner.messages import MeasureOrder
-from worklog.runs import BadRunFile
-from worklog.runs.run import Run
+from worklog.runs import BadRunFile, Run
 
 SHAPE = Shape.of(512)
 

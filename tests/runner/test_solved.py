@@ -19,8 +19,8 @@ from worklog.runner.job import Job
 from worklog.runner.measure import measure_solutions
 from worklog.runner.prepare import LAST
 from worklog.runner.worker import measure_job
-from worklog.runs import Measurement, Work, duration
-from worklog.runs.record import line, read_line
+from worklog.runs import Measurement, Work, line, read_line
+from worklog.runs.text import duration
 
 FILE = """
 import numpy as np

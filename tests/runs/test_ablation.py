@@ -16,20 +16,15 @@ from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs
 from worklog.runner.products import work_of
-from worklog.runs import (
+from worklog.runs import Measurement, NothingToDraw, Roof, Run, Work, recordings
+from worklog.runs.effects import (
     BF16_DATASHEET_TFLOPS,
-    Estimate,
-    Measurement,
-    NothingToDraw,
-    Roof,
-    Run,
-    Samples,
-    Side,
-    Work,
-    recordings,
+    effect_in_words,
+    effects,
+    effects_text,
+    factor_cell,
 )
-from worklog.runs.comparison import effect_in_words, effects, effects_text, factor_cell
-from worklog.runs.estimates import (
+from worklog.runs.statistics import (
     CLOCK_OFF,
     HOST_HALF,
     HOST_SD,
@@ -37,6 +32,9 @@ from worklog.runs.estimates import (
     SLOPE,
     SLOPE_HALF,
     Difference,
+    Estimate,
+    LaunchSeries,
+    Samples,
     fitted_slope,
     is_visible,
 )
@@ -48,7 +46,7 @@ UNBIASED_US = 60.0
 
 
 def measurement(us: float, changed: dict[str, Any] | None = None, **fields: Any) -> Measurement:
-    samples = Samples([Side("warptiled", [us + OFFSET] * 9 + [10 * us + OFFSET])], [1] * 10)
+    samples = Samples([LaunchSeries("warptiled", [us + OFFSET] * 9 + [10 * us + OFFSET])], [1] * 10)
     values: dict[str, Any] = {
         "time": Estimate(us, us * 0.999, us * 1.001),
         "against": {"cuBLAS": Estimate(48.0 / us, 48.0 / us, 48.0 / us)},
@@ -108,7 +106,7 @@ def test_a_cold_start_has_a_row_for_its_first_launch_too():
     cold = measurement(
         UNBIASED_US,
         {"warmup": "none"},
-        samples=Samples([Side("warptiled", [600.0 + OFFSET, 60.0])], [1, 1]),
+        samples=Samples([LaunchSeries("warptiled", [600.0 + OFFSET, 60.0])], [1, 1]),
     )
     assert effect_of("first_launch", cold).factor == approx(0.1)
     assert effect_of("warmup", cold).factor == approx(1.0)
@@ -276,7 +274,9 @@ def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -
     scatter = np.random.default_rng(1).normal(0.0, noise, 40)
     times = [*(30 + us * drift**slope + scatter), 9 * us, 9 * us]
     clocks = [*(mhz * drift), mhz / 2, mhz / 2]
-    samples = Samples([Side("a", times, clocks if mhz else [None] * 42)], [1] * 40 + [0, 0], 30.0)
+    samples = Samples(
+        [LaunchSeries("a", times, clocks if mhz else [None] * 42)], [1] * 40 + [0, 0], 30.0
+    )
     return replace(measured("a", us=us), time=Estimate(us, us, us), samples=samples)
 
 

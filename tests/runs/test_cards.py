@@ -11,19 +11,11 @@ from worklog.kernel.prediction import rung_bounds
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.problem import Shape
-from worklog.runs import (
-    BadRunFile,
-    Measurement,
-    NothingToDraw,
-    Ran,
-    Run,
-    Samples,
-    Side,
-    effects,
-    same_card,
-)
-from worklog.runs.changes import UNKNOWN, change, compare, reading_of, side_of
-from worklog.runs.record import Card
+from worklog.runs import BadRunFile, Measurement, NothingToDraw, Ran, Run, same_card
+from worklog.runs.changes import UNKNOWN, change, compare_revisions, process_median, revision_of
+from worklog.runs.effects import effects
+from worklog.runs.run_file import Card
+from worklog.runs.statistics import LaunchSeries, Samples
 
 H100 = replace(GPU, name="NVIDIA H100 80GB HBM3", uuid="GPU-2")
 TILES = {name: {"tile": {"BM": 32, "BN": 32}} for name in ("naive", "coalesced")}
@@ -102,7 +94,7 @@ def test_a_kernel_that_two_cards_measured_has_a_row_for_each():
     times = {str(row[0]): str(row[1]).split()[-2] for row in run.pivot().rows}
     assert times[h200] != times[h100] == "300.0" and "naive" not in times
     assert {h200, h100} <= {*run.shares().columns}
-    changes = compare([side_of(run)], [side_of(run)])
+    changes = compare_revisions([revision_of(run)], [revision_of(run)])
     assert {row.kernel: row.new_us for row in changes.rows}[h100] == pytest.approx(300.0)
     assert "cuBLAS" in times, "one card measured it"
     cards = [Card(replace(GPU, uuid=uuid), CALIBRATION) for uuid in ("a", "b")]
@@ -124,7 +116,7 @@ def test_a_file_holds_one_run(tmp_path):
 
 
 def test_a_clock_is_compared_with_its_own_cards():
-    slow = replace(measured("a"), samples=Samples([Side("a", [100.0], [1410.0])], [1]))
+    slow = replace(measured("a"), samples=Samples([LaunchSeries("a", [100.0], [1410.0])], [1]))
     alike = on_two_cards(slow, slow)
     assert alike.clock_off(alike.measurements[-1]) is None
     assert small_run(measurements=[measured("b"), measured("b"), slow]).clock_off(slow) is not None
@@ -145,10 +137,12 @@ def test_an_effect_is_of_one_card():
 def test_changes_between_models_of_a_gpu_have_no_verdict():
     live = small_run().measurements[0]
     elsewhere = on_two_cards(measured("naive", us=50.0)).measurements[-1]
-    old, new = (reading_of(m, {}) for m in (live, elsewhere))
+    old, new = (process_median(m, {}) for m in (live, elsewhere))
     judged_change = change([old], [new])
     assert judged_change.verdict == UNKNOWN and "several models of GPU" in judged_change.reason
-    changes = compare([side_of(small_run())], [side_of(on_two_cards(measured("shared")))])
+    changes = compare_revisions(
+        [revision_of(small_run())], [revision_of(on_two_cards(measured("shared")))]
+    )
     assert any("GPU (NVIDIA H200 → NVIDIA H200, NVIDIA H100" in line for line in changes.differ)
 
 

@@ -11,7 +11,7 @@ from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import BadSetting
-from worklog.runs import Estimate, Measurement, Run, recorded_run
+from worklog.runs import Measurement, Run, recorded_run
 from worklog.runs.changes import (
     FAILED,
     FASTER,
@@ -20,25 +20,25 @@ from worklog.runs.changes import (
     UNKNOWN,
     Change,
     Changes,
-    Reading,
-    Row,
+    KernelChange,
+    ProcessMedian,
     change,
-    compare,
+    compare_revisions,
     judged,
     of_one_loop,
-    reading_of,
-    side_of,
+    process_median,
+    revision_of,
 )
-from worklog.runs.estimates import OVERHEAD_SD_US
+from worklog.runs.statistics import OVERHEAD_SD_US, Estimate
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def read(rng: np.random.Generator, us: float, sd: float, mhz: float = 1980.0) -> Reading:
+def read(rng: np.random.Generator, us: float, sd: float, mhz: float = 1980.0) -> ProcessMedian:
     """One process's reading of a kernel that takes `us` at 1980 MHz: its own deviation, and its own clock."""
     clock = mhz * float(np.exp(0.004 * rng.standard_normal()))
     time = us * float(np.exp(sd * rng.standard_normal()) * (clock / 1980) ** -0.8)
-    return Reading(time, 0.003, clock)
+    return ProcessMedian(time, 0.003, clock)
 
 
 def rates(seed: int, us: float, factor: float, sd: float) -> dict[str, float]:
@@ -74,8 +74,8 @@ def width(judged_change: Change) -> float:
 def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(
     seed, more_processes
 ):
-    old = Reading(100.0, 0.003, 1980.0)
-    new = Reading(101.0, 0.003, 1980.0)
+    old = ProcessMedian(100.0, 0.003, 1980.0)
+    new = ProcessMedian(101.0, 0.003, 1980.0)
     single_change = change([old], [new])
     assert width(change([old], [new] * (1 + more_processes))) < width(single_change)
     scattered = [replace(new, us=new.us * factor) for factor in (0.97, 1.03)] * more_processes
@@ -84,8 +84,8 @@ def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_whe
 
 @given(seed=SEEDS, factor=st.floats(0.9, 1.1), clock=st.floats(0.97, 1.03))
 def test_the_change_is_antisymmetric_and_at_one_clock(seed, factor, clock):
-    old = Reading(200.0, 0.002, 1980.0, slope=-1.0)
-    new = Reading(200.0 * factor / clock, 0.002, 1980.0 * clock, slope=-1.0)
+    old = ProcessMedian(200.0, 0.002, 1980.0, slope=-1.0)
+    new = ProcessMedian(200.0 * factor / clock, 0.002, 1980.0 * clock, slope=-1.0)
     forth = change([old], [new])
     back = change([new], [old])
     assert forth.share == approx(factor - 1, abs=1e-9) and (1 + back.low) * (
@@ -111,15 +111,15 @@ def test_a_verdict_never_contradicts_its_interval(log, error, threshold):
 
 
 def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_processes():
-    short = Reading(12.0, 0.0, 1980.0)
+    short = ProcessMedian(12.0, 0.0, 1980.0)
     both_overheads = 2 * 1.96 * OVERHEAD_SD_US / 12 * 2**0.5
     assert both_overheads < width(change([short], [short])) < 1.2 * both_overheads
     assert width(change([short] * 4, [short] * 4)) < 0.7 * both_overheads
 
 
 def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop():
-    old = Reading(8.0, 0.001, 1980.0, kernels=2)
-    new = Reading(9.0, 0.001, 1980.0, kernels=2)
+    old = ProcessMedian(8.0, 0.001, 1980.0, kernels=2)
+    new = ProcessMedian(9.0, 0.001, 1980.0, kernels=2)
     judged_change = change([old], [new])
     assert judged_change.verdict == UNKNOWN and "--against-revision" in judged_change.reason
     assert change([replace(old, us=80.0)], [replace(new, us=90.0)]).verdict == SLOWER
@@ -138,7 +138,10 @@ def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop():
 
 def test_a_reading_has_its_relative_interval_without_what_varies_between_processes():
     m = replace(measured("naive", us=100.0), time=Estimate(100.0, 95.0, 105.0, process=3.0))
-    assert reading_of(m, {}).half == approx(0.04) and reading_of(m, {"timer": "host"}).half > 0.04
+    assert (
+        process_median(m, {}).half == approx(0.04)
+        and process_median(m, {"timer": "host"}).half > 0.04
+    )
 
 
 def run_with(*measurements: Measurement, **parts: Any) -> Run:
@@ -146,12 +149,13 @@ def run_with(*measurements: Measurement, **parts: Any) -> Run:
 
 
 def changes(old: Run, *new: Run) -> Changes:
-    return compare([side_of(old)], [side_of(run) for run in new])
+    return compare_revisions([revision_of(old)], [revision_of(run) for run in new])
 
 
 def test_a_short_kernel_has_no_verdict_between_two_cards():
     first, second = (
-        Reading(us, 0.001, 1980.0, None, 1, card) for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2"))
+        ProcessMedian(us, 0.001, 1980.0, None, 1, card)
+        for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2"))
     )
     judged_change = change([first], [second])
     assert judged_change.verdict == UNKNOWN and "two cards" in judged_change.reason
@@ -215,9 +219,11 @@ def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(
 
 
 def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_none_for_cublas():
-    side = side_of(recorded_run())
+    side = revision_of(recorded_run())
     verdicts = {
-        row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"
+        row.kernel: row.change.verdict
+        for row in compare_revisions([side], [side]).rows
+        if row.place == "256"
     }
     assert verdicts["shared"] == SAME and verdicts["cuBLAS"] == UNKNOWN
 
@@ -233,6 +239,8 @@ def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_
 )
 def test_a_change_below_the_threshold_that_counts_is_explained(share, verdict, threshold, rule):
     change = Change(share, share - 0.005, share + 0.005, verdict)
-    compared = Changes("old", "new", threshold, (Row("naive", "4096", 100.0, 102.0, change),))
+    compared = Changes(
+        "old", "new", threshold, (KernelChange("naive", "4096", 100.0, 102.0, change),)
+    )
     for text in (compared.table().text(), compared.markdown()):
         assert ("half of the threshold" in text) is bool(rule) and rule in text

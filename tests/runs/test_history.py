@@ -19,8 +19,10 @@ from pytest import approx
 import worklog
 from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadSetting
-from worklog.runs import BadRunFile, Run, claimed, new_path, open_run, runs_dir
-from worklog.runs.changes import Reading, compare, saved, sides
+from worklog.runs import BadRunFile, Run, open_run
+from worklog.runs.changes import ProcessMedian, compare_revisions, open_revisions
+from worklog.runs.files import reserve
+from worklog.runs.sources import new_path, runs_dir, saved
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +143,7 @@ def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
 
 def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
-    compared = compare(sides(files[0]), sides(files[1]))
+    compared = compare_revisions(open_revisions(files[0]), open_revisions(files[1]))
     row, skipped = compared.rows
     assert (row.kernel, row.place, row.old_us, row.new_us) == (
         "sort",
@@ -149,8 +151,8 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
         approx(100.0),
         approx(104.0),
     )
-    [side] = sides(files[0])
-    assert side.readings["sort", "Device=0 N=512"] == Reading(
+    [side] = open_revisions(files[0])
+    assert side.readings["sort", "Device=0 N=512"] == ProcessMedian(
         approx(100.0), approx(1.96 * 0.01 / 20, rel=1e-3), 1900.0
     )
     assert side.readings["sort", "Device=0"] == "skipped: too small"
@@ -160,14 +162,15 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
         1,
     )
     assert (
-        compare(
-            sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))
+        compare_revisions(
+            open_revisions(files[0]),
+            open_revisions(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100")),
         ).exit_code()
         == 2
     )
     (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')
     with pytest.raises(BadRunFile, match=r"cut\.json isn't a whole file of NVBench's --json"):
-        sides(str(tmp_path / "cut.json"))
+        open_revisions(str(tmp_path / "cut.json"))
 
 
 # A process that pytest forks may wait for ever for a lock that a thread of pytest held.
@@ -180,7 +183,7 @@ def write_runs(home: str, finished: Connection) -> None:
     os.environ["WORKLOG_HOME"] = home
     for number in range(10**6):
         run = small_run(measurements=[], complete=False)
-        with claimed(
+        with reserve(
             path := new_path(f"{os.getpid()}-{number}")
         ):  # of thousands in a second, two would have one name
             run = Run.begin(run.head_lines(), path)

@@ -10,8 +10,8 @@ import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.errors import BadSetting, WorklogError
-from worklog.runs import BadRunFile, new_path, newest_run, open_run, recorded_run, runs_dir
-from worklog.runs.run import live_runs, recordings
+from worklog.runs import BadRunFile, open_run, recorded_run, recordings
+from worklog.runs.sources import live_runs, new_path, newest_run, runs_dir
 from worklog.settings import Harness
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, reco
     path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
     with pytest.warns(
-        UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"
+        UserWarning, match=r"skipped .*2026-11-21\.json is not a run: its first line"
     ):
         assert open_run().path == path
     with warnings.catch_warnings():

@@ -14,9 +14,10 @@ from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
 from worklog.problem.gemm import Shape
 from worklog.runner import measure, sources
-from worklog.runs import BadRunFile, Run, allowed_us, in_steps, open_run, recordings, summarize
-from worklog.runs.comparison import CUBLAS, open_comparison
-from worklog.runs.estimates import median
+from worklog.runs import CUBLAS, BadRunFile, Calibration, Run, open_run, recordings
+from worklog.runs.comparison import open_comparison
+from worklog.runs.sources import in_steps
+from worklog.runs.statistics import median, summarize
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = next(iter(recordings().values())).parent
@@ -123,7 +124,7 @@ def test_the_comparison_holds_what_the_harness_promises():
     promises = comparison.document["promises"]
     assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
     for length, error in read:
-        assert abs(error) <= allowed_us(length), f"{length} µs"
+        assert abs(error) <= Calibration.allowed_us(length), f"{length} µs"
     assert (
         promises["aa"]["pairs"] >= 50 and promises["aa"]["agree"] >= 0.9 * promises["aa"]["pairs"]
     )

@@ -19,10 +19,11 @@ from pytest import approx
 from tests.damage import DAMAGES, GONE, changed, damaged
 from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
 from worklog.peers.compare import text
-from worklog.runs import BadRunFile, Context, Estimate, Run, Sample, Samples, open_run, write_text
-from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
-from worklog.runs.documents import Date, read_json
-from worklog.runs.record import SCHEMA
+from worklog.runs import CUBLAS, BadRunFile, Context, Run, open_run
+from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs.files import Date, read_json, write_text
+from worklog.runs.run_file import SCHEMA
+from worklog.runs.statistics import Sample, Samples
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
 
@@ -58,54 +59,18 @@ def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp
     assert Run.load(run.path).complete and len(Run.load(run.path).measurements) == 2
 
 
-def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_path):
+def test_a_file_of_a_newer_version_of_the_same_schema_is_read(tmp_path):
     path = small_run().save(tmp_path / "run.jsonl")
     lines = [
         json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()
     ]
-    del lines[0]["harness"]["placement"]
-    lines[4]["overhead_us"] = lines[4]["throttle_mask"] = (
-        2  # of the measurement, until November 2026
-    )
     text = "\n".join(
         map(json.dumps, [*lines[:2], *[{"kind": "unknown", "of": "tomorrow"}] * 2, *lines[2:]])
     )
     path.write_text(text)
     run = Run.load(path)
-    assert run.harness["placement"] == "fixed", "what a run from before this setting did"
-    assert run.measurements[1:] == small_run().measurements[1:]
+    assert run.measurements == small_run().measurements
     assert run.notes == ["lines of kind 'unknown' aren't read: install a newer gemm-worklog"]
-    assert (run.measurements[0].samples.overhead_us, run.measurements[0].samples.throttle_mask) == (
-        2.0,
-        2,
-    )
-
-
-def test_a_run_of_schema_1_is_read():
-    run = Run.load(Path(__file__).with_name("schema_1.json"))
-    m, second, failed = run.measurements
-    assert (run.label, run.gpu.name, run.calibration.offset_us) == (
-        f"live · {HERE}",
-        "NVIDIA H200",
-        3.45,
-    )
-    assert m.time == Estimate(100.0, 99.0, 101.0, process=0.5) and m.tflops == approx(
-        2.684, abs=1e-3
-    )
-    assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51)} and second.changed == {
-        "against": "torch"
-    }
-    assert [side.name for side in m.samples.sides] == [
-        "naive",
-        "cuBLAS",
-    ] and m.samples.overhead_us == 3.45
-    assert (
-        m.verdict is not None
-        and m.verdict.accepted
-        and m.of_roof == approx(0.04)
-        and m.changed == {}
-    )
-    assert (failed.status, failed.time, failed.against) == ("failed", None, {"cuBLAS": None})
 
 
 def test_a_clock_that_is_not_known_becomes_nothing(tmp_path):
@@ -248,6 +213,19 @@ def test_a_damaged_part_is_named(number, place, value, part, tmp_path):
     assert part in str(caught.value)
 
 
+def test_another_schema_is_an_error_with_a_remedy(tmp_path):
+    """Schema 1 was one JSON document, on one line or on many."""
+    document = {"schema": 1, "measurements": []}
+    for indent in (None, 1):
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(document, indent=indent))
+        with pytest.raises(BadRunFile, match=r"run\.json .*: measure again, or give a file"):
+            Run.load(path)
+    lines = lines_in(tmp_path)
+    with pytest.raises(BadRunFile, match="has schema 1; this version reads 2: measure again"):
+        Run.load(with_lines([lines[0] | {"schema": 1}, *lines[1:]], tmp_path))
+
+
 def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path):
     lines = lines_in(tmp_path)
     with pytest.raises(
@@ -282,7 +260,7 @@ def refused(content: Any, path: Path) -> str:
         content := content if isinstance(content, bytes) else json.dumps(content).encode()
     )
     with pytest.raises(BadRunFile) as caught:
-        read_json(path, Rows, "rows", (1, 2), "do this")
+        read_json(path, Rows, "rows", 2, "do this")
     message = str(caught.value)
     assert path.read_bytes() == content and caught.value.exit_code == 2
     assert message.startswith(str(path)) and "\n" not in message
@@ -323,7 +301,7 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
 def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path):
     path = tmp_path / "new" / "file.json"
     write_text(path, WHOLE | {"rows": [{"us": np.float64(1.5)}], "more": float("nan")})
-    assert read_json(path, Rows, "rows", (1, 2), "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
+    assert read_json(path, Rows, "rows", 2, "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
 
 
 ROWS = [

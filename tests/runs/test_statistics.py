@@ -10,7 +10,7 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.estimates import (
+from worklog.runs.statistics import (
     GAP_SD_US,
     OVERHEAD_SD_US,
     PILOT,

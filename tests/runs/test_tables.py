@@ -17,9 +17,18 @@ from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
 from worklog.problem import Shape
-from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, Work, recorded_run
-from worklog.runs.documents import Bar, Table, bound, duration, of_baseline, percent, scaled, small
-from worklog.runs.measurement import cells
+from worklog.runs import Measurement, Run, Stage, Verdict, Work, cells, recorded_run
+from worklog.runs.statistics import Estimate
+from worklog.runs.text import (
+    Bar,
+    Table,
+    duration,
+    format_bound,
+    format_half_width,
+    format_ratio,
+    format_si,
+    percent,
+)
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(
@@ -61,10 +70,14 @@ def test_numbers_and_bars_in_cells():
         assert f" {length}%,transparent" in Bar("words", share).html()
     assert Bar("<b>", None).html() == "&lt;b&gt;"
     assert (
-        of_baseline(0.9731, 0.9723, 0.9739) == "97.31 % ±0.08"
-        and of_baseline(0.627, 0.624, 0.63) == "62.7 % ±0.3"
+        format_ratio(0.9731, 0.9723, 0.9739) == "97.31 % ±0.08"
+        and format_ratio(0.627, 0.624, 0.63) == "62.7 % ±0.3"
     )
-    assert bound(-0.081) == "0.09" and scaled(198_000) == "198 k" and scaled(5.2459e6) == "5.246 M"
+    assert (
+        format_bound(-0.081) == "0.09"
+        and format_si(198_000) == "198 k"
+        and format_si(5.2459e6) == "5.246 M"
+    )
     times = {
         0.5: "0.5 µs",
         8.4321: "8.432 µs",
@@ -83,7 +96,7 @@ def test_numbers_and_bars_in_cells():
         0.0019: "0.002",
         0.00004: "0.00004",
     }
-    assert {half_width: small(half_width) for half_width in narrow} == narrow
+    assert {half_width: format_half_width(half_width) for half_width in narrow} == narrow
 
 
 def test_registers_are_shown_where_they_are_known():

@@ -19,14 +19,14 @@ from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
-from worklog.runs import Estimate, Run
-from worklog.runs.measurement import Ran
+from worklog.runs import Ran, Run
+from worklog.runs.statistics import Estimate
 from worklog.settings import Harness
 from worklog.tune import cluster
 from worklog.tune.cluster import Cluster, Workers, end_child, on_card
 from worklog.tune.sweep import Variants, recorded, variants
 from worklog.tune.tuner import (
-    Order,
+    SearchOrder,
     finalists,
     finals,
     in_final_order,
@@ -89,7 +89,7 @@ def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eig
     token = settings.COMMAND.set(("sweep", "autotuned"))
     run = searched(eight)
     settings.COMMAND.reset(token)
-    assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"], "worklog rerun takes it"
+    assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"]
     assert {m.kernel for m in run.measurements} == {variant.name for variant in eight.kept}
     [final] = finals(run)
     assert {final.kernel, *final.against} == {*BEST, "cuBLAS"}, (
@@ -257,14 +257,14 @@ def test_a_loop_ends_once_the_interval_lies_below_the_least_share():
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "optuna"])
 def test_every_order_names_each_tile_once(eight, strategy):
-    order = Order(eight, strategy, seed=1)
+    order = SearchOrder(eight, strategy, seed=1)
     names = list[str]()
     for _ in eight.kept:
         names.append(order.ask().name)
         order.tell(names[-1], 0.5)
     assert sorted(names) == sorted(variant.name for variant in eight.kept)
     assert (names == [variant.name for variant in eight.kept]) == (strategy == "exhaustive")
-    assert Order(eight, strategy, seed=1).ask().name == names[0]
+    assert SearchOrder(eight, strategy, seed=1).ask().name == names[0]
 
 
 def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
@@ -282,7 +282,7 @@ def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
     best = max(share.values())
 
     def asked(strategy: str, seed: int) -> int:
-        order = Order(chosen, strategy, seed)
+        order = SearchOrder(chosen, strategy, seed)
         for number, _ in enumerate(chosen.kept, 1):
             name = order.ask().name
             order.tell(name, share[name])

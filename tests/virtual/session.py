@@ -15,7 +15,8 @@ from worklog.runner.job import Job, product_job
 from worklog.runner.products import loop_of
 from worklog.runner.session import Session
 from worklog.runner.worker import measure_job
-from worklog.runs import CUBLAS, Calibration, Estimate, Measurement, event_overhead_us, summarize
+from worklog.runs import CUBLAS, Calibration, Measurement
+from worklog.runs.statistics import Estimate, event_overhead_us, summarize
 
 LANES = 128
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096

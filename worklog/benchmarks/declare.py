@@ -24,7 +24,8 @@ from worklog.benchmarks.call import Call
 from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
-from worklog.runs import Gpu, Shown, Table
+from worklog.runs import Gpu
+from worklog.runs.text import Displayable, Table
 from worklog.settings import WALL_CLOCK
 
 MOST_SHOWN = 8  # values of an axis; of more, the first ones and the last
@@ -124,7 +125,7 @@ class State:
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark(Shown):
+class Benchmark(Displayable):
     """A declared benchmark, displayed as its axes with the number of configurations."""
 
     name: str  # in runs, tables and charts

@@ -31,7 +31,6 @@ COMMANDS = {
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
     "compare": ("run", "Report what became faster or slower between runs."),
     "log": ("run", "List, export or remove the runs of this machine."),
-    "rerun": ("run", "Run the command of a saved run again."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
     "profile": ("check", "Hardware counters of one launch, and what limits the kernel."),
@@ -117,7 +116,7 @@ class Commands(click.Group):
             exit_code = error.exit_code
             notes = getattr(error, "__notes__", [])
         except KeyboardInterrupt as error:
-            from worklog.runs import written_so_far  # here: --help needs no NumPy
+            from worklog.runs.files import written_so_far  # here: --help needs no NumPy
 
             text = f"interrupted: {written_so_far()}"
             exit_code = Interrupted.exit_code

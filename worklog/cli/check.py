@@ -37,11 +37,12 @@ from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate
-from worklog.runs import Progress, require_writable, write_bytes
+from worklog.runs.files import require_writable, write_bytes
+from worklog.runs.text import Progress
 
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
-NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
+NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
@@ -106,7 +107,7 @@ def _write_kernel(name: str) -> list[Path]:
 
 
 def _write_notebooks(folder: Path) -> list[Path]:
-    """Write the notebooks and their examples into a folder."""
+    """Write the notebooks, their examples and their code into a folder."""
     shipped = source_folder("_notebooks", "notebooks")
     texts = {}
     for pattern in NOTEBOOKS:
@@ -139,7 +140,7 @@ def _write(texts: Mapping[Path, str]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _CheckOptions:
     """The options of `worklog check` that hold for each kernel."""
 
     source: str  # the first file or function that is named
@@ -247,7 +248,7 @@ def check(
     FILE.cu --size 128
     """
     launch = {name: settings.pop(name) for name in OPTIONS}
-    request = _Request(sources[0], problem, dtype, shape, emulate, launch, settings)
+    request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings)
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:

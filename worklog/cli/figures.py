@@ -31,7 +31,10 @@ from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, execute, sources
 from worklog.runner.job import Job, article_jobs, jobs_of
-from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
+from worklog.runs import CUBLAS, NothingToDraw, Run, cells
+from worklog.runs.files import write_bytes, write_text
+from worklog.runs.sources import CHAPTERS, in_steps, new_path
+from worklog.runs.text import Table
 from worklog.settings import Harness
 
 README = Path("README.md")
@@ -96,7 +99,7 @@ def with_libraries() -> Run:
     tests/record/fp32_by_libraries.py measures.
     """
     run = at_4096((*TENSOR, RUNGS[-1]))
-    libraries = Run.load(runs.recordings(runs.CHAPTERS)["h200_libraries"], "recorded")
+    libraries = Run.load(runs.recordings(CHAPTERS)["h200_libraries"], "recorded")
     kernels = run.kernels | libraries.kernels
     return replace(
         run,
@@ -107,7 +110,7 @@ def with_libraries() -> Run:
 
 def sizes_in_steps() -> Drawing:
     """Draw the rates at sizes in steps, from recordings of their own."""
-    return plots.sizes(runs.in_steps())
+    return plots.sizes(in_steps())
 
 
 def ladders_at_4096() -> Drawing:
@@ -178,7 +181,7 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
     """
     _require_checkout()
     earlier = runs.open_run(resumed) if resumed is not None else None
-    path = earlier.path if earlier is not None and earlier.path is not None else runs.new_path()
+    path = earlier.path if earlier is not None and earlier.path is not None else new_path()
     attempts = dict[str, Future[plots.Attempt]]()
     with _telling_how_to_resume(path, out), drawing_processes() as pool:
 
@@ -343,7 +346,7 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
     with options.progress_bar() as progress:
         files = pages.site(run, grid, progress)
     for name, content in files.items():
-        runs.write_bytes(out / name, content)
+        write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
     click.echo(f"{index} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
 
@@ -371,7 +374,7 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
     head, first_marker, tail = old.partition(begin)
     _, second_marker, foot = tail.partition(end)
     if first_marker and second_marker:
-        runs.write_text(path, f"{head}{begin}\n{text}\n{end}{foot}")
+        write_text(path, f"{head}{begin}\n{text}\n{end}{foot}")
         return True
     if first_marker or end in old:
         raise WorklogError(

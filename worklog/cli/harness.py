@@ -23,14 +23,19 @@ from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness import certificate
-from worklog.kernel import cache_folder, cached_files, newer_than_the_driver, nvrtc_version
+from worklog.kernel.disk_cache import cache_folder, cached_files
+from worklog.kernel.nvrtc import newer_than_the_driver, nvrtc_version
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure, sources
 from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
-from worklog.runs import effects, effects_text, live_runs, open_comparison
+from worklog.runs.comparison import open_comparison
+from worklog.runs.effects import effects, effects_text
+from worklog.runs.files import not_writable
+from worklog.runs.nvml import reason_names
+from worklog.runs.sources import CHAPTERS, forced_source, live_runs, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
@@ -247,7 +252,7 @@ def _findings() -> Iterator[tuple[str, str, str]]:
     yield "python", platform.python_version(), ""
     yield from _gpu_findings()
     try:
-        source = runs.forced_source()
+        source = forced_source()
         if source:
             yield "source", f"WORKLOG_SOURCE={source} forces it", ""
     except WorklogError as error:
@@ -289,7 +294,7 @@ def _gpu_findings() -> Iterator[tuple[str, str, str]]:
         cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
         yield "clocks", watch.reason, cost
         return
-    throttling = runs.reason_names(watch.reasons()) or "none"
+    throttling = reason_names(watch.reasons()) or "none"
     state = f"watched: SM clock read in every sample, throttle reasons now: {throttling}; "
     state += "results are labelled “clocks as found”. To lock: --set clocks=locked, as root"
     yield "clocks", state, ""
@@ -301,9 +306,9 @@ def _file_findings() -> Iterator[tuple[str, str, str]]:
     saved = live_runs()
     cache = cache_folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
-    yield "recordings", ", ".join(shipped | runs.recordings(runs.CHAPTERS)) or "none", advice
-    advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
-    yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice
+    yield "recordings", ", ".join(shipped | runs.recordings(CHAPTERS)) or "none", advice
+    advice = _not_writable(runs_dir(), "set WORKLOG_HOME to another folder")
+    yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs_dir()}", advice
     sizes = [entry.stat().st_size for entry in cached_files()]
     state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
     cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
@@ -312,5 +317,5 @@ def _file_findings() -> Iterator[tuple[str, str, str]]:
 
 def _not_writable(folder: Path, advice: str) -> str:
     """Return the advice if a folder isn't writable, with the reason; else ""."""
-    reason = runs.not_writable(folder)
+    reason = not_writable(folder)
     return f"not writable ({reason}): {advice}" if reason else ""

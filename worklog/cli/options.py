@@ -28,12 +28,14 @@ from worklog.errors import BadSetting, install_command
 from worklog.gpu.device import require_gpu
 from worklog.kernel import DEFAULTS, OPTIONS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, Table, require_writable, write_bytes, write_text
+from worklog.runs import Run
+from worklog.runs.files import require_writable, write_bytes, write_text
+from worklog.runs.text import WIDTH, Table
 from worklog.settings import PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel, Solution
-    from worklog.runs import Progress as Report
+    from worklog.runs.text import Progress as Report
 
 LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]
@@ -348,7 +350,7 @@ def write_exports(
     """Write a run, or rows with their title, to the files that are named.
 
     files: by kind. csv and parquet get the rows, or a run's measurements. markdown gets a table,
-        or a run's tables. bencher gets the JSON of Bencher's metrics.
+        or a run's tables.
     samples: a run's csv and parquet have one row per sample instead
 
     Raises BadRunFile if a file can't be written.
@@ -356,31 +358,12 @@ def write_exports(
     for kind, path in files.items():
         if path is None:
             continue
-        if kind == "bencher":
-            write_text(path, _bencher_metrics(results) if isinstance(results, Run) else {})
-        elif kind == "markdown":
+        if kind == "markdown":
             write_text(path, _markdown(results, title))
         else:
             content = _file_of_rows(results, kind, samples=samples)
             write_bytes(path, content, f"give --{kind} another name")
         click.echo(f"written: {path}", err=True)
-
-
-def _bencher_metrics(run: Run) -> dict[str, Any]:
-    """Return Bencher's metrics: nanoseconds and TFLOP/s by kernel and size."""
-    metrics: dict[str, Any] = {}
-    for m in run.select():
-        if m.time is None:
-            continue
-        latency = {
-            "value": 1e3 * m.time.value,
-            "lower_value": 1e3 * m.time.low,
-            "upper_value": 1e3 * m.time.high,
-        }
-        metrics[m.title] = {"latency": latency}
-        if m.tflops:
-            metrics[m.title]["tflops"] = {"value": m.tflops}
-    return metrics
 
 
 def _markdown(results: Run | Sequence[Mapping[Any, Any]], title: str) -> str:

@@ -1,8 +1,8 @@
 """The commands that make, print and compare runs.
 
 `worklog run`, `worklog bench` (the benchmarks that a Python file declares) and `worklog sweep` (the
-tiles of a rung) make runs. `worklog show` prints any run. `worklog compare`, `worklog log` and
-`worklog rerun` take saved runs.
+tiles of a rung) make runs. `worklog show` prints any run. `worklog compare` and `worklog log` take
+saved runs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,11 @@ from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import execute, measure
 from worklog.runner.job import SECONDS_EACH, Job, jobs_of
-from worklog.runs import (
-    CUBLAS,
-    Run,
-    Table,
-    a_few,
-    live_runs,
-    open_run,
-    recordings,
-    require_writable,
-    runs_dir,
-    tool,
-    write_text,
-)
-from worklog.runs.changes import compare as compare_sides
-from worklog.runs.changes import history, of_one_loop, saved, sides
+from worklog.runs import CUBLAS, Run, open_run, recordings
+from worklog.runs.changes import compare_revisions, of_one_loop, open_revisions
+from worklog.runs.files import require_writable, write_text
+from worklog.runs.sources import history, live_runs, runs_dir, saved
+from worklog.runs.text import Table, a_few
 from worklog.settings import Harness
 from worklog.tune import sweep as tiles
 from worklog.tune.cluster import Cluster, Workers
@@ -49,8 +39,6 @@ from worklog.tune.tuner import STRATEGIES, ranking, search
 # The baselines that aren't rungs: host functions
 FUNCTIONS = {"torch": "worklog.kernel.pytorch:torch"}
 NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, *FUNCTIONS)}
-# Options that each take a file that must not exist
-NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")
 
 
 @click.command()
@@ -361,12 +349,6 @@ def bench(
     help="Kernels beside each other at each size, the fastest and slowest marked.",
 )
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
-@click.option(
-    "--bencher",
-    type=options.FILE,
-    callback=options.new_file,
-    help="Also write Bencher's metrics to a file.",
-)
 @options.exports
 @options.JSON
 def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
@@ -570,7 +552,7 @@ def compare(
     if chart is not None:
         require_writable(chart.parent, str(chart), "give --chart another name")
         chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
-    changes = compare_sides(sides(old), sides(new), threshold / 100)
+    changes = compare_revisions(open_revisions(old), open_revisions(new), threshold / 100)
     written = list[Path]()
     if markdown is not None:
         write_text(markdown, changes.markdown())
@@ -621,8 +603,8 @@ def _require_no_kernels(old: str, new: str) -> None:
 def log(keep: int | None, yes: bool, as_json: bool, **filters: Any) -> None:
     """List the runs that this machine keeps, the newest first.
 
-    --csv, --markdown and --parquet write all their measurements as one table. `worklog show`,
-    `compare` and `rerun` take a run by its name or a part of it.
+    --csv, --markdown and --parquet write all their measurements as one table. `worklog show`
+    and `compare` take a run by its name or a part of it.
     """
     files = {name: filters.pop(name) for name in ("csv", "markdown", "parquet")}
     if keep is not None:
@@ -665,42 +647,3 @@ def _log_row(run: Run) -> dict[str, str]:
         "measurements": str(len(run.measurements)),
         "": "" if run.complete else "cut short",
     }
-
-
-@click.command()
-@click.argument("name", metavar="RUN")
-@click.pass_context
-def rerun(context: click.Context, name: str) -> None:
-    """Run the command of a saved run again, in this folder, into a new run.
-
-    The files that it names are read from this folder, as they are now. --out and other options
-    for output files are omitted.
-    """
-    run = open_run(name)
-    command = [*run.tool.get("command", ())]
-    if not command:
-        raise BadSetting(
-            f"{name} doesn't state the command that made it: measure it again with `worklog run`"
-        )
-    command = _without_new_files(command)
-    saved_version = _version({"version": "?", **run.tool})
-    version = _version(tool())
-    change = "" if saved_version == version else f"  (was {saved_version:.9}, is {version:.9})"
-    click.echo(f"worklog {shlex.join(command)}{change}", err=True)
-    context.find_root().command.main(command, prog_name="worklog", standalone_mode=True)
-
-
-def _without_new_files(command: Sequence[str]) -> list[str]:
-    """Return a command without the options for files that must not exist."""
-    arguments = [*command]
-    for option in NEW_FILES:
-        arguments = [argument for argument in arguments if not argument.startswith(f"{option}=")]
-        while option in arguments:
-            place = arguments.index(option)
-            del arguments[place : place + 2]
-    return arguments
-
-
-def _version(program: Mapping[str, Any]) -> str:
-    """Return the commit of a version of this package, else its number."""
-    return str(program.get("commit", program["version"]))

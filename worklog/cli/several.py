@@ -26,12 +26,11 @@ from worklog.kernel import (
     kernels_in,
     own_kernels,
     product_of_rung,
-    sources_in,
-    text_of_header,
 )
+from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
-from worklog.runs import Progress, Table, a_few
+from worklog.runs.text import Progress, Table, a_few
 
 MOST_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
@@ -53,7 +52,7 @@ UNKNOWN_FOLDER = "FOLDER"
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelInFile:
     """A kernel of a file with its verdict, or a file that can't be read."""
 
     file: Path
@@ -148,7 +147,7 @@ def check_all(
     Returns the exit code.
     """
     rows = find(arguments, launch)
-    finished = list[Row]()
+    finished = list[KernelInFile]()
 
     def show() -> None:
         if as_json:
@@ -174,7 +173,7 @@ def check_all(
     return _exit_code(finished)
 
 
-def find(arguments: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
+def find(arguments: Sequence[str], launch: Mapping[str, Any]) -> list[KernelInFile]:
     """Return the kernels of files and folders in order, and files without a kernel.
 
     A file without a kernel is listed if it is a .cu file. A kernel of a header has its line with
@@ -187,20 +186,20 @@ def find(arguments: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
     files = _files(arguments)
     has_one_file = len(files) == 1
     headers = {text_of_header(path) for path in files if path.suffix != ".cu"}
-    rows = list[Row]()
+    rows = list[KernelInFile]()
     for path in files:
         try:
             kernels = _kernels_in(path, launch)
             product = product_of_rung(path)
         except WorklogError as error:
-            rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
+            rows.append(KernelInFile(path, verdict=NOT_CHECKED, reason=str(error)))
             continue
         listed = own_kernels(kernels) if has_one_file else _not_from(headers, kernels)
         headers |= {kernel.header for kernel in listed}
         rows += [_row(path, kernel, product) for kernel in listed]
         if not listed and path.suffix == ".cu":
             reason = ONLY_IN_HEADERS if kernels else NO_KERNEL
-            rows.append(Row(path, verdict=LEFT_OUT, reason=reason))
+            rows.append(KernelInFile(path, verdict=LEFT_OUT, reason=reason))
     if all(row.is_file_without_kernel for row in rows):
         raise BadSetting(
             f"{a_few(arguments)}: no file has a __global__ function: name another file or folder"
@@ -226,12 +225,12 @@ def _not_from(headers: Set[str], kernels: Sequence[Listed]) -> list[Listed]:
     return [kernel for kernel in kernels if not kernel.header or kernel.header not in headers]
 
 
-def _row(path: Path, kernel: Listed, product: str) -> Row:
+def _row(path: Path, kernel: Listed, product: str) -> KernelInFile:
     """Return a kernel's row before the check.
 
     product: the kernel of the file that is checked as a rung of several launches
     """
-    row = Row(path, kernel.name)
+    row = KernelInFile(path, kernel.name)
     reason = kernel.why_no_product
     # Other parameters can't be passed, and a helper is checked with the kernel that it works for.
     may_be_named = not product and reason == NO_SUM
@@ -263,7 +262,9 @@ def _with_name(progress: Progress, name: str) -> Progress:
     return report
 
 
-def _checked(row: Row, launch: Mapping[str, Any], check: Check, progress: Progress) -> Row:
+def _checked(
+    row: KernelInFile, launch: Mapping[str, Any], check: Check, progress: Progress
+) -> KernelInFile:
     """Return the row with its verdict. A row that has a verdict is returned as it is."""
     if row.verdict:
         return row
@@ -279,7 +280,7 @@ def _checked(row: Row, launch: Mapping[str, Any], check: Check, progress: Progre
     return replace(row, verdict=verdict, reason=reason, checked=checked, subject=subject)
 
 
-def _exit_code(rows: Sequence[Row]) -> int:
+def _exit_code(rows: Sequence[KernelInFile]) -> int:
     """Return 1 if a product fails, else 2 if no kernel of a file can be checked, else 0."""
     if any(row.verdict == FAILED for row in rows):
         return 1
@@ -288,7 +289,7 @@ def _exit_code(rows: Sequence[Row]) -> int:
     return 2 if unclear - checked or not checked else 0
 
 
-def _document(row: Row, document: Document) -> dict[str, Any]:
+def _document(row: KernelInFile, document: Document) -> dict[str, Any]:
     """Return what --json has of a kernel."""
     about: dict[str, Any] = {"file": str(row.file), "verdict": row.verdict}
     _, command = _next_command(row)
@@ -301,7 +302,7 @@ def _document(row: Row, document: Document) -> dict[str, Any]:
     return {**about, **document(row.subject, row.checked)}
 
 
-def _report(arguments: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
+def _report(arguments: Sequence[str], finished: Sequence[KernelInFile]) -> Iterator[str]:
     """Yield the table, and below it what is wrong and what to type."""
     rows = [row for row in finished if not row.is_file_without_kernel]
     files = _shown_files(arguments, rows)
@@ -320,7 +321,7 @@ def _report(arguments: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
             yield "\n".join([f"\n{file}: {lines[0]}" if file else f"\n{lines[0]}", *lines[1:]])
 
 
-def _title(arguments: Sequence[str], rows: Sequence[Row]) -> str:
+def _title(arguments: Sequence[str], rows: Sequence[KernelInFile]) -> str:
     """Return the number of kernels of each verdict, and the labels of the checks."""
     counts = Counter(row.verdict for row in rows)
     kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
@@ -329,7 +330,7 @@ def _title(arguments: Sequence[str], rows: Sequence[Row]) -> str:
     return " · ".join([f"{a_few(arguments)}: {kernels}, {kinds}", *labels])
 
 
-def _below(row: Row, *, is_cut: bool) -> list[str]:
+def _below(row: KernelInFile, *, is_cut: bool) -> list[str]:
     """Return the lines about a kernel below the table.
 
     is_cut: the table doesn't have all of the reason
@@ -347,7 +348,7 @@ def _below(row: Row, *, is_cut: bool) -> list[str]:
     return [f"{row.kernel}: {checked.result}"] if is_cut and leaves_open else []
 
 
-def _advice(row: Row, *, is_cut: bool) -> list[str]:
+def _advice(row: KernelInFile, *, is_cut: bool) -> list[str]:
     """Return the command with what is missing, after a reason that the table lacks.
 
     is_cut: as for _below()
@@ -360,7 +361,7 @@ def _advice(row: Row, *, is_cut: bool) -> list[str]:
     return lines
 
 
-def _next_command(row: Row) -> tuple[str, str]:
+def _next_command(row: KernelInFile) -> tuple[str, str]:
     """Return a label and the command to type next; "" if there is none."""
     entry = shlex.quote(row.kernel)
     if row.verdict == FAILED and row.checked is not None:
@@ -403,12 +404,12 @@ def _advised(message: str) -> dict[str, str]:
     return advised
 
 
-def _repeat(row: Row, checked: Checked) -> str:
+def _repeat(row: KernelInFile, checked: Checked) -> str:
     """Return the command that repeats a verdict."""
     return f"{_command(row)} --seed {checked.verdict.seed}"
 
 
-def _shown_files(arguments: Sequence[str], rows: Sequence[Row]) -> list[str]:
+def _shown_files(arguments: Sequence[str], rows: Sequence[KernelInFile]) -> list[str]:
     """Return each row's file as the table names it.
 
     A folder's files are without the folder. Each name is "" if the only argument is a file.
@@ -419,7 +420,7 @@ def _shown_files(arguments: Sequence[str], rows: Sequence[Row]) -> list[str]:
     return [str(row.file.relative_to(folder)) if is_folder(arguments[0]) else "" for row in rows]
 
 
-def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
+def _table(title: str, files: Sequence[str], rows: Sequence[KernelInFile]) -> str:
     """Return the table for the width of the terminal.
 
     Names and reasons that are too long are cut.
@@ -439,7 +440,7 @@ def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
     return Table.of(title, cells, left=columns).text(width)
 
 
-def _name_widths(files: Sequence[str], rows: Sequence[Row], room: int) -> tuple[int, int]:
+def _name_widths(files: Sequence[str], rows: Sequence[KernelInFile], room: int) -> tuple[int, int]:
     """Return the widths of the columns of files and kernels.
 
     files: none without a column of files
@@ -467,7 +468,7 @@ def _cut_inside(name: str, limit: int) -> str:
     return f"{name[: limit - end - 1]}…{name[-end:]}"
 
 
-def _command(row: Row, **launch: str) -> str:
+def _command(row: KernelInFile, **launch: str) -> str:
     """Return the command that checks one kernel, with the options of this command.
 
     launch: options of the kernel, quoted (default: its name)

@@ -27,17 +27,8 @@ from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checke
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
-from worklog.kernel import (
-    WIDE,
-    Compiled,
-    Device,
-    Kernel,
-    Loaded,
-    Program,
-    Runnable,
-    compile_cuda,
-    is_computed,
-)
+from worklog.kernel import WIDE, Compiled, Device, Kernel, Loaded, Program, Runnable, is_computed
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
 

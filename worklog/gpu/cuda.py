@@ -26,15 +26,8 @@ from numpy.typing import NDArray
 from worklog.emulator.limits import TOO_MANY_BLOCKS
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import (
-    UNKNOWN_KERNELS,
-    Block,
-    Program,
-    Runnable,
-    compile_cuda,
-    newer_than_the_driver,
-    nvidia_library,
-)
+from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
+from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
 from worklog.problem import Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.

@@ -26,7 +26,8 @@ from worklog.gpu.device import environment, gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.inspection import inspect
 from worklog.problem import Shape, random_inputs
-from worklog.runs import Counters, Table, scaled, signed
+from worklog.runs import Counters
+from worklog.runs.text import Table, format_si, format_signed
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"
 # Nsight Compute's names, by ours: counts, which the emulator has too, and units, in percent of their peak rates.
@@ -290,12 +291,15 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
         counts = None
         notes = [f"not emulated: {error}"]
     for name in COUNTS:
-        row = {"count": name.replace("_", " ").replace(".", " "), "hardware": scaled(values[name])}
+        row = {
+            "count": name.replace("_", " ").replace(".", " "),
+            "hardware": format_si(values[name]),
+        }
         here = attrgetter(name)(counts) if counts is not None else None
-        off = "" if not here else signed(values[name] / here - 1, 2)
-        rows.append(row | {"emulated": "" if here is None else scaled(here), "difference": off})
+        off = "" if not here else format_signed(values[name] / here - 1, 2)
+        rows.append(row | {"emulated": "" if here is None else format_si(here), "difference": off})
     rows += [
-        {"count": name, "hardware": scaled(values[name]), "emulated": "", "difference": ""}
+        {"count": name, "hardware": format_si(values[name]), "emulated": "", "difference": ""}
         for name in (L2, DRAM)
     ]
     title = f"{counters.kernel} at {shape} · one launch · Nsight Compute {counters.ncu}"

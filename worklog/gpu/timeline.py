@@ -19,7 +19,7 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.clocks import clocks_between
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.kernel import nvidia_library
+from worklog.kernel.nvrtc import nvidia_library
 
 # Of timeline.cu, without their prefix
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")

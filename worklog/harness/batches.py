@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs import Sample
+from worklog.runs.statistics import Sample
 from worklog.settings import WALL_CLOCK, Harness
 
 if TYPE_CHECKING:

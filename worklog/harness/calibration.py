@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
-from worklog.runs import (
-    TOLERANCE,
-    TOLERANCE_US,
-    Calibration,
-    Estimate,
-    Gpu,
-    Samples,
-    allowed_us,
-    median,
-    paired_ratio,
-)
+from worklog.runs import Calibration, Gpu
+from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -48,7 +39,7 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     overheads_us, tick_us = read_known_lengths(timeline)
     lengths, overheads = np.array([*overheads_us.items()]).T
     # Errors are assumed to grow with the length.
-    weights = [1 / allowed_us(length) for length in lengths]
+    weights = [1 / Calibration.allowed_us(length) for length in lengths]
     slope = float(np.polyfit(lengths, lengths + overheads, 1, w=weights)[0])
     aa_ratio = _aa_ratio(timeline)
     launch_us = _launch_us(timeline)
@@ -162,7 +153,7 @@ def certificate(calibration: Calibration, card: Gpu, label: str) -> str:
 
     label: where and when it was measured
     """
-    allowed = f"{TOLERANCE_US:g} µs or {100 * TOLERANCE:.1f} %"
+    allowed = f"{Calibration.TOLERANCE_US:g} µs or {100 * Calibration.TOLERANCE:.1f} %"
     verdict = f"within {allowed}" if calibration.within_tolerance else "OUT OF TOLERANCE"
     half_width = 50 * (calibration.aa_high - calibration.aa_low)  # in percent
     flush = "evicts" if calibration.flush_evicts else "DOES NOT EVICT"

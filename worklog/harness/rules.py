@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs import LEAST_SAMPLES, median
+from worklog.runs.statistics import LEAST_SAMPLES, median
 from worklog.settings import split_rule
 
 TENSARA_LONG_US = 1e6

@@ -21,16 +21,9 @@ from worklog.errors import BadSetting
 from worklog.harness import batches
 from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
 from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
-from worklog.runs import (
-    PILOT,
-    Sample,
-    Samples,
-    duration,
-    estimate_of,
-    median,
-    paired_ratio,
-    throttled,
-)
+from worklog.runs.nvml import throttled
+from worklog.runs.statistics import PILOT, Sample, Samples, estimate_of, median, paired_ratio
+from worklog.runs.text import duration
 from worklog.settings import Harness, split_rule
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ from worklog.kernel.device import (
     Program,
     Runnable,
 )
-from worklog.kernel.disk_cache import cache_folder, cached_files
-from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import (
@@ -33,23 +31,12 @@ from worklog.kernel.ladder import (
     rung,
     source_changed,
 )
-from worklog.kernel.launch import (
-    EXAMPLE_GRID,
-    UNREAD_DOMAIN,
-    Launch,
-    launch_text,
-)
+from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.listing import Listed, kernels_in, own_kernels
-from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
 from worklog.kernel.product import NO_SUM
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import (
-    SIZES,
-    WIDE,
-    is_computed,
-    size_of,
-)
+from worklog.kernel.signature import SIZES, WIDE, is_computed
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
 
@@ -77,7 +64,6 @@ __all__ = [
     "HostFunction",
     "Kernel",
     "LadderCounts",
-    "Launch",
     "Listed",
     "Loaded",
     "MainLoop",
@@ -90,9 +76,6 @@ __all__ = [
     "at_revision",
     "block_traffic_bytes",
     "busiest",
-    "cache_folder",
-    "cached_files",
-    "compile_cuda",
     "counters",
     "evaluate",
     "find_problem",
@@ -105,19 +88,13 @@ __all__ = [
     "memory_counts",
     "moved_from_l2",
     "new_rung",
-    "newer_than_the_driver",
     "no_sass",
-    "nvidia_library",
-    "nvrtc_version",
     "own_kernels",
     "parts",
     "product_of_rung",
     "rung",
-    "size_of",
     "source_changed",
     "source_folder",
-    "sources_in",
     "starters",
-    "text_of_header",
     "words_of",
 ]  # fmt: skip

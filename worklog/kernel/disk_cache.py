@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from worklog.errors import own_folder
-from worklog.runs import BadRunFile, write_atomically
+from worklog.runs import BadRunFile
+from worklog.runs.files import write_atomically
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
 SUFFIX = ".z"

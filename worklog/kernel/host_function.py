@@ -42,7 +42,7 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Runnable
 from worklog.problem import SGEMM, Shape, ctype_of
-from worklog.runs import require_file
+from worklog.runs.files import require_file
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 LABEL = "host function"

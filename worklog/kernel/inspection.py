@@ -28,7 +28,7 @@ from worklog.kernel.ladder import RUNGS
 from worklog.kernel.prediction import WHOLE, predict
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.problem import Shape, random_inputs
-from worklog.runs import Table, scaled
+from worklog.runs.text import Table, format_si
 
 RUNG_SIZE = Shape.of(4096)
 FILE_SIZE = Shape.of(128)
@@ -281,7 +281,7 @@ def report(inspected: Inspection) -> str:
         shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
         shares += f"; {shared / fma:.3f} shared wavefronts per warp multiply-add"
     parts.append(f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0")
-    parts.append(f"{scaled(counts.all_instructions)} PTX instructions of a warp: {shares}")
+    parts.append(f"{format_si(counts.all_instructions)} PTX instructions of a warp: {shares}")
     parts += [_memory(counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
     parts += [finding.at(program.name) for finding in inspected.findings]
     return "\n\n".join([*parts, _source(inspected)])
@@ -343,18 +343,21 @@ def _memory(counts: Counts) -> Table:
             continue
         row = {
             "memory": name.replace("_", " "),
-            "requests": scaled(cost.requests),
-            "bytes": scaled(cost.bytes),
+            "requests": format_si(cost.requests),
+            "bytes": format_si(cost.bytes),
         }
         row |= dict.fromkeys(
             ("sectors", "sectors/request", "wavefronts", "per request", "conflicts"), ""
         )
         if name.startswith("shared"):
-            row |= {"wavefronts": scaled(cost.wavefronts), "conflicts": scaled(cost.conflicts)}
+            row |= {
+                "wavefronts": format_si(cost.wavefronts),
+                "conflicts": format_si(cost.conflicts),
+            }
             row["per request"] = f"{cost.wavefronts / cost.requests:.2f}"
         else:
             row |= {
-                "sectors": scaled(cost.sectors),
+                "sectors": format_si(cost.sectors),
                 "sectors/request": f"{cost.sectors_per_request:.2f}",
             }
         rows.append(row)

@@ -33,7 +33,9 @@ from worklog.kernel.product import takes_workspace
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, Bar, Table, git, recordings
+from worklog.runs import BadRunFile, recordings
+from worklog.runs.files import git
+from worklog.runs.text import Bar, Table
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = replace(any_shape(ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")

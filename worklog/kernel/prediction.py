@@ -35,7 +35,8 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import MemoryCounts, memory_counts
 from worklog.kernel.rungs import LADDER
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.runs import Gpu, Run, Table, duration, recorded_run
+from worklog.runs import Gpu, Run, recorded_run
+from worklog.runs.text import Table, duration
 
 SIZE = Shape.of(4096)
 FMA = "multiply-adds"

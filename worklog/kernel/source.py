@@ -17,7 +17,7 @@ import tree_sitter_cuda
 
 from worklog.errors import BadSetting, WorklogError, meant
 from worklog.problem import TYPES, Parameter
-from worklog.runs import require_file
+from worklog.runs.files import require_file
 
 _OPERATORS = {
     ast.Add: operator.add,

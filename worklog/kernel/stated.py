@@ -12,19 +12,12 @@ from itertools import chain
 
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting
-from worklog.kernel.host import (
-    OTHER,
-    HostCode,
-    HostLaunch,
-    host_code,
-    passed_to,
-    template_types,
-)
+from worklog.kernel.host import OTHER, HostCode, HostLaunch, host_code, passed_to, template_types
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
 from worklog.kernel.source import filled, parts, uncommented
 from worklog.kernel.unit import Definition, Unit
-from worklog.runs import a_few
+from worklog.runs.text import a_few
 
 # A variable that a launch passes for several sizes: which of them a grid means isn't stated.
 JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")

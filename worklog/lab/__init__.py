@@ -10,8 +10,6 @@ from worklog.lab.rungs import (
     counts,
     diff,
     effect,
-    fetched_ahead,
-    power_cap,
     register_reads,
     source,
     step,
@@ -20,6 +18,6 @@ from worklog.lab.rungs import (
 from worklog.lab.widgets import access, ladder, panel, timeline
 
 __all__ = [
-    "access", "check_answer", "climb", "counts", "diff", "effect", "fetched_ahead", "ladder",
-    "panel", "power_cap", "register_reads", "source", "step", "steps", "timeline",
+    "access", "check_answer", "climb", "counts", "diff", "effect", "ladder",
+    "panel", "register_reads", "source", "step", "steps", "timeline",
 ]  # fmt: skip

@@ -31,18 +31,11 @@ from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
-from worklog.runs import (
-    CUBLAS,
-    KNOWN,
-    LEAST_SAMPLES,
-    Table,
-    median,
-    open_comparison,
-    open_run,
-    runs_dir,
-    same_card,
-    signed,
-)
+from worklog.runs import CUBLAS, open_run, same_card
+from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs.sources import runs_dir
+from worklog.runs.statistics import LEAST_SAMPLES, median
+from worklog.runs.text import Table, format_signed
 from worklog.settings import PITFALLS
 from worklog.tune import sweep
 
@@ -154,7 +147,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     warm = answers.answer("vectorized", 1024, **settings | {"warmup": "steady"})
     added = cold.whole.difference.off - warm.whole.difference.off
     chosen = [pitfall for pitfall in PITFALLS if pitfall.setting in settings]
-    change = f"the cold start changes the time by {signed(added)}"
+    change = f"the cold start changes the time by {format_signed(added)}"
     facts = f"with {in_words(cold.settings, chosen)}, {change}"
     hint = "which setting makes one number of all samples, and which sample is slow?"
     return _graded(abs(added) > 0.05, facts, hint, cold.whole.after.measurement.label)
@@ -448,7 +441,7 @@ def journal() -> str:
             measured = right["measured"]
             row["measured"] = _four_digits(measured)
             if isinstance(measured, float):
-                row["gap"] = signed(float(first["predicted"]) / measured - 1, 0)
+                row["gap"] = format_signed(float(first["predicted"]) / measured - 1, 0)
         rows.append(row)
     table = Table.of("", rows, left=7).markdown() if rows else EMPTY
     return f"# What I predicted, and what was measured\n\n{table}\n"

@@ -36,17 +36,9 @@ from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
-from worklog.runs import (
-    CUBLAS,
-    Measurement,
-    NothingToDraw,
-    Progress,
-    Run,
-    Stage,
-    Verdict,
-    newest_run,
-    silent,
-)
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run, Stage, Verdict
+from worklog.runs.sources import newest_run
+from worklog.runs.text import Progress, silent
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024

@@ -18,27 +18,21 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 from worklog.errors import BadSetting, WorklogError
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
-from worklog.runs import (
-    BF16_DATASHEET_TFLOPS,
+from worklog.runs import BadRunFile, Measurement, Run, open_run, recordings
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
+from worklog.runs.sources import forced_source
+from worklog.runs.statistics import (
     CLOCK_OFF,
     HOST_HALF,
-    BadRunFile,
     Difference,
     Estimate,
-    Measurement,
-    Run,
     Summary,
-    about,
-    change_in_percent,
-    compare,
     compare_shares,
-    duration,
-    forced_source,
+    compare_times,
     is_visible,
-    open_run,
-    recordings,
     summarize,
-)  # fmt: skip
+)
+from worklog.runs.text import change_in_percent, duration, format_estimate
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None
@@ -104,9 +98,13 @@ class Reading:
         share_half_width = self.ratio.relative_half_width
         if self.timed.by_host:
             share_half_width = math.hypot(share_half_width, HOST_HALF)
-        speed = about(tflops(self.measurement.problem, time.value), half_width, _digits)
-        share = about(100 * self.ratio.value, share_half_width, _digits)
-        return about(time.value, half_width, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
+        speed = format_estimate(tflops(self.measurement.problem, time.value), half_width, _digits)
+        share = format_estimate(100 * self.ratio.value, share_half_width, _digits)
+        return (
+            format_estimate(time.value, half_width, duration),
+            f"{speed} TFLOP/s",
+            f"{share} % of cuBLAS",
+        )
 
     def of_roof(self, roof: Value) -> float | None:
         """Return the share of a roof; None if it is unknown.
@@ -129,7 +127,7 @@ class Reading:
         if self.measurement is other.measurement and not self.timed.by_host:
             log = math.log(self.timed.time.value / other.timed.time.value)
             return Difference(log, noise=0.0, clock=0.0)
-        return compare(other.timed, self.timed)
+        return compare_times(other.timed, self.timed)
 
     def share_difference(self, other: Reading) -> Difference:
         """Compare the other reading's share of cuBLAS with this one.
@@ -381,7 +379,7 @@ class Answer:
         if not is_visible(math.log(share / unbiased), self.whole.difference.noise):
             return ""
         half_width = self.whole.after.timed.relative_half_width
-        percent = about(100 * share, half_width, _digits)
+        percent = format_estimate(100 * share, half_width, _digits)
         return f"share of the roof: {percent} % here, {_digits(100 * unbiased)} % unbiased"
 
     @property
@@ -472,9 +470,9 @@ def axis(values: Sequence[float], air: float) -> dict[str, Any]:
 def amount(difference: float, noise: float = 0.0) -> str:
     """Describe a relative difference, with the digits that its noise allows."""
     if difference >= 2:
-        return f"{about(difference + 1, noise, _digits)} times too long"
+        return f"{format_estimate(difference + 1, noise, _digits)} times too long"
     if difference <= -2 / 3:
-        return f"{about(1 / (difference + 1), noise, _digits)} times too short"
+        return f"{format_estimate(1 / (difference + 1), noise, _digits)} times too short"
     direction = "longer" if difference > 0 else "shorter"
     return f"{change_in_percent(difference, noise).lstrip('+−')} {direction}"
 

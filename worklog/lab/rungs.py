@@ -6,7 +6,6 @@ Also the tables of the story: predicted and measured steps, and the experiments.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ from worklog.kernel import (
     Kernel,
     MainLoop,
     busiest,
-    compile_cuda,
     loop_of,
     memory_counts,
     no_sass,
@@ -32,22 +30,12 @@ from worklog.kernel import (
     source_changed,
 )
 from worklog.kernel.inspection import inspect
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results
-from worklog.runs import (
-    Calibration,
-    Cell,
-    Measurement,
-    Run,
-    Table,
-    cells,
-    change_in_percent,
-    duration,
-    percent,
-    recordings,
-    same_card,
-)
+from worklog.runs import Measurement, Run, cells, same_card
+from worklog.runs.text import Cell, Table, change_in_percent, duration, percent
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
@@ -401,26 +389,6 @@ def register_reads(*names: str) -> Table:
     return Table.of(LOOPS if rows else no_sass(), rows)
 
 
-def fetched_ahead(calibration: Calibration, *names: str) -> Table:
-    """Return how far ahead each rung's machine code fetches a tile.
-
-    Columns: the multiply-adds from the last fetch of a tile to its first store; the clocks that
-    these take in all warps of a quarter of a multiprocessor that has one block; and the clocks that
-    a warm L2 saves per tile if a read waits for the rest of its latency only. Without NVIDIA's
-    disassembler, a note says so.
-    """
-    rows = []
-    for name, loop in main_loops(names).items():
-        hidden_cycles = loop.ahead * rung(name).thread_count // 128
-        cold_wait = max(0.0, calibration.cold_cycles - hidden_cycles)
-        warm_wait = max(0.0, calibration.warm_cycles - hidden_cycles)
-        row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}"}
-        row["clocks ahead"] = f"{hidden_cycles}"
-        row["a warm L2 saves"] = f"{cold_wait - warm_wait:.0f}"
-        rows.append(row)
-    return Table.of(LOOPS if rows else no_sass(), rows)
-
-
 def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
     """Return the main loop of each rung's machine code.
 
@@ -458,31 +426,6 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (earlier, later))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
-
-
-def power_cap() -> Table:
-    """Return cuBLAS's products in INT8, FP16 and FP32 on a card at its power limit.
-
-    They are launched back to back. 6 products in INT8 or 3 in FP16 come near FP32's error: the last
-    column is the share of FP32's time that these take.
-    """
-    document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
-    rows = []
-    products = {"INT8": 6, "FP16": 3, "FP32": 1}
-    times_us = {
-        (record["format"], record["size"]): record["in_a_row"]["us"] for record in document["rows"]
-    }
-    for record in document["rows"]:
-        name = record["format"]
-        size = record["size"]
-        us = times_us[name, size]
-        share = products[name] * us / times_us["FP32", size]
-        row = {"product": f"{name} at {size}", "time": duration(us, padded=True)}
-        row["T(FL)OP/s"] = f"{2e-6 * size**3 / us:.0f}"
-        row["W"] = f"{record['in_a_row']['watts']:.0f}"
-        row["of FP32's time, x 6, 3, 1"] = percent(share)
-        rows.append(row)
-    return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
 
 
 def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:

@@ -28,7 +28,9 @@ from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
 from worklog.runner.job import jobs_of
 from worklog.runner.sources import holding
-from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
+from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run
+from worklog.runs.sources import in_steps
+from worklog.runs.text import Progress, percent, silent
 from worklog.settings import PITFALLS
 from worklog.viewer.accesses import access
 

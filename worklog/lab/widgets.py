@@ -39,7 +39,8 @@ from worklog.problem import Shape
 from worklog.runner.execute import carry_out
 from worklog.runner.job import ABLATION_SAMPLING, Job, product_job
 from worklog.runner.sources import why_not_live
-from worklog.runs import Run, new_path, newest_run, open_run
+from worklog.runs import Run, open_run
+from worklog.runs.sources import new_path, newest_run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 from worklog.viewer import accesses
 

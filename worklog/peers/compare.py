@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog import runs
 from worklog.benchmarks.declare import Benchmark
 from worklog.gpu.device import gpu, software
 from worklog.harness import Harness, time_in_turn
@@ -29,7 +28,12 @@ from worklog.peers.harnesses import (
     rows_of,
     works_on,
 )
-from worklog.runs import CUBLAS, SCHEMA, Comparison, Estimate, Progress, Row, Table, silent
+from worklog.runs import CUBLAS
+from worklog.runs.comparison import SCHEMA, Comparison, HarnessReading
+from worklog.runs.files import reserve, tool, write_text
+from worklog.runs.sources import new_path, runs_dir
+from worklog.runs.statistics import Estimate, median
+from worklog.runs.text import Progress, Table, silent
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -70,9 +74,9 @@ class OurHarness:
         )
         wall_s = time.perf_counter() - started
         work.settle()
-        return reading, runs.median(reading.samples.counted(), reading.samples.placements()), wall_s
+        return reading, median(reading.samples.counted(), reading.samples.placements()), wall_s
 
-    def rows(self, works: Sequence[Work]) -> Iterator[Row]:
+    def rows(self, works: Sequence[Work]) -> Iterator[HarnessReading]:
         """Yield the rows of each work.
 
         The event overhead is removed in one row and kept in another one. If launches were also
@@ -83,9 +87,9 @@ class OurHarness:
             estimates = {OURS: median_us.shifted(-self.offset_us), KEPT: median_us}
             hot_us = reading.samples.sides[0].hot_us
             if hot_us:
-                estimates[HOT] = runs.median(hot_us)
+                estimates[HOT] = median(hot_us)
             for name, us in estimates.items():
-                yield Row(
+                yield HarnessReading(
                     name,
                     work.kind,
                     work.of,
@@ -112,7 +116,7 @@ def compare(
     session = Session()
     sampling = SAMPLING.but(hot_ms=Harness().hot_ms) if benchmarks else SAMPLING
     document = new_document(session, sampling)
-    path = out or runs.runs_dir().parent / "peers" / runs.new_path(document["created"]).name
+    path = out or runs_dir().parent / "peers" / new_path(document["created"]).name
     works = (
         declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
     )
@@ -122,12 +126,12 @@ def compare(
     if benchmarks:
         document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     steps = _steps(document, ours, works, has_promises=not benchmarks)
-    with runs.claimed(path):
+    with reserve(path):
         for number, (name, step) in enumerate(steps.items()):
             progress(number, len(steps), name)
             step()
             document["complete"] = number == len(steps) - 1
-            runs.write_text(path, document)
+            write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
 
@@ -141,7 +145,7 @@ def _steps(
     """
     tracer = partial(harnesses.cupti_timer, ours.timeline, ours.stream)
 
-    def add(read: Callable[[Sequence[Work]], Iterable[Row]]) -> None:
+    def add(read: Callable[[Sequence[Work]], Iterable[HarnessReading]]) -> None:
         document["rows"] += map(asdict, read(works))
 
     steps: dict[str, Callable[[], object]] = {OURS: lambda: add(ours.rows)}
@@ -170,7 +174,7 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": "peers",
         "origin": "live",
-        "tool": runs.tool(),
+        "tool": tool(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": asdict(gpu()),
         "software": software(),
@@ -219,7 +223,7 @@ def beside_the_tracer(
         # The tracer is foreign code, one per process: no error in it may end the comparison.
         except Exception as error:
             return {"beside_cupti": points, "beside_cupti_reason": in_words(error)}
-        events_us, tracer_us = (runs.median(side).value for side in zip(*pairs, strict=True))
+        events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
         events_us -= ours.offset_us
         points.append(
             {"work": work.kind, "of": work.of, "events_us": events_us, "tracer_us": tracer_us}

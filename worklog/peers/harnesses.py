@@ -30,8 +30,10 @@ from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import ALIGNED, Pool
 from worklog.runner.prepare import benchmark_call
-from worklog.runs import CUBLAS, KNOWN, Row, median
+from worklog.runs import CUBLAS
 from worklog.runs.changes import nvbench_states
+from worklog.runs.comparison import KNOWN, HarnessReading
+from worklog.runs.statistics import median
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 Timer = Callable[["Work"], float]  # microseconds of one launch
 # Yields the reading of each work, in turn. It may raise anything.
-Reader = Callable[[Sequence["Work"]], Iterator[Row]]
+Reader = Callable[[Sequence["Work"]], Iterator[HarnessReading]]
 TRACED_LAUNCHES = 200
 TRACED_TURNS = 4  # launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
@@ -199,22 +201,22 @@ def _on_any_stream(session: Session, call: Call) -> Callable[[Any], None]:
 def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
     """Return a harness that times each work with the function that `setup` imports."""
 
-    def read(works: Sequence[Work]) -> Iterator[Row]:
+    def read(works: Sequence[Work]) -> Iterator[HarnessReading]:
         timer = setup()
         for work in works:
             started = time.perf_counter()
             us = timer(work)
-            yield Row(name, work.kind, work.of, us, time.perf_counter() - started)
+            yield HarnessReading(name, work.kind, work.of, us, time.perf_counter() - started)
 
     return read
 
 
-def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[Row]:
+def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[HarnessReading]:
     """Return a harness's readings. If it fails, the missing rows have the reason.
 
     extra: the extra of this package that installs the harness
     """
-    rows: list[Row] = []
+    rows: list[HarnessReading] = []
     try:
         for row in read(works):
             if row.us is not None and not isfinite(row.us):
@@ -229,7 +231,7 @@ def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[
         finished = {(row.work, row.of) for row in rows}
         for work in works:
             if (work.kind, work.of) not in finished:
-                rows.append(Row(name, work.kind, work.of, reason=reason))
+                rows.append(HarnessReading(name, work.kind, work.of, reason=reason))
     return rows
 
 
@@ -340,7 +342,7 @@ def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
     return records
 
 
-def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
+def _nvbench(works: Sequence[Work]) -> Iterator[HarnessReading]:
     """Yield the readings of all works after one call, since NVBench runs once per process.
 
     The wall times are NVBench's.
@@ -372,7 +374,7 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
             mean_s = numbers.get(f"{tag}time/gpu/mean")
             if mean_s is not None:
                 wall_s = numbers.get(f"{tag}walltime")
-                yield Row(title, work.kind, work.of, 1e6 * mean_s, wall_s)
+                yield HarnessReading(title, work.kind, work.of, 1e6 * mean_s, wall_s)
 
 
 @contextmanager

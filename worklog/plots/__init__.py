@@ -33,7 +33,9 @@ from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, rendered, save, write_figure
 from worklog.plots.selection import in_order, shape_to_draw
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import NothingToDraw, Progress, Run, silent, write_bytes
+from worklog.runs import NothingToDraw, Run
+from worklog.runs.files import write_bytes
+from worklog.runs.text import Progress, silent
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Attempt", "Chart", "Drawing", "Drawn", "NotDrawn",

@@ -30,7 +30,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from worklog.plots import style
 from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
-from worklog.runs import scrolling, write_bytes
+from worklog.runs.files import write_bytes
+from worklog.runs.text import scrolling
 
 Point = tuple[float, float]
 SCREEN_DPI = 100

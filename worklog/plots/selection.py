@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple
 from statistics import median
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
-if TYPE_CHECKING:
-    import pandas
-
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
 ON_TENSOR_CORES = {rung.name for rung in TENSOR}
-# The columns that every frame of a run has.
-FRAME_COLUMNS = {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"}
-# Fields of a measurement that a frame may lack.
-FRAME_DEFAULTS: dict[str, Any] = {
-    "us_low": None,
-    "us_high": None,
-    "ratio_low": None,
-    "ratio_high": None,
-    "converged": True,
-    "reason": None,
-    "label": "",
-    "verdict": None,
-}
 
 Size = Shape | int | str | Iterable[int]
 
@@ -37,41 +18,6 @@ Size = Shape | int | str | Iterable[int]
 def measured(m: Measurement) -> bool:
     """Return True if the measurement has a time, a rate and a share of cuBLAS."""
     return m.status == "measured" and None not in (m.us, m.tflops, m.ratio)
-
-
-def as_run(data: Run | pandas.DataFrame) -> Run:
-    """Return a run as it is, or a run from its `frame()`.
-
-    The run from a frame has only what `ladder` and `sizes` use, from the frame's rows under the
-    run's own harness. Raises NothingToDraw if the frame lacks a column that every frame of a run
-    has.
-    """
-    if isinstance(data, Run):
-        return data
-    if missing := FRAME_COLUMNS - {*data.columns}:
-        raise NothingToDraw(
-            f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()"
-        )
-    measurements = list[Any]()
-    for row in data.astype(object).where(data.notna(), None).to_dict("records"):
-        if row["m"] is not None and not row["changed"]:
-            measurements.append(_from_row(row))
-    label = "; ".join(dict.fromkeys(m.label for m in measurements if m.label))
-    run = SimpleNamespace(measurements=measurements, kernels={}, label=label, full_label=label)
-    run.calibration = SimpleNamespace(fp32_tflops=0.0)  # a frame has none
-    run.select = lambda shape=None: [m for m in measurements if shape in (None, m.problem)]
-    run.shapes = lambda: sorted(
-        {m.problem for m in measurements}, key=lambda shape: (shape.flops, shape)
-    )
-    return run  # type: ignore[return-value]
-
-
-def _from_row(row: dict[Any, Any]) -> SimpleNamespace:
-    """Return the measurement in a frame's row, with the fields that charts use."""
-    shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-    fields = FRAME_DEFAULTS | {str(name): value for name, value in row.items()}
-    fields |= {"problem": shape, "place": str(shape), "shape": astuple(shape)}
-    return SimpleNamespace(**fields)
 
 
 def shape_to_draw(run: Run, size: Size | None) -> Shape:

@@ -80,9 +80,7 @@ def chart(draw: Draw) -> Draw:
     def drawn(*positional: Any, **options: Any) -> Any:
         arguments = signature(draw).bind(*positional, **options).arguments
         for name, kind, advice in CHECKED:
-            if name not in arguments or isinstance(arguments[name], kind):
-                continue
-            if not _is_accepted_frame(draw, name, arguments[name]):
+            if name in arguments and not isinstance(arguments[name], kind):
                 raise BadSetting(
                     f"{draw.__name__}: {name}: give {advice}, not {arguments[name]!r:.60}"
                 )
@@ -90,11 +88,6 @@ def chart(draw: Draw) -> Draw:
             return draw(*positional, **options)
 
     return cast("Draw", drawn)
-
-
-def _is_accepted_frame(draw: Callable[..., Any], name: str, argument: Any) -> bool:
-    """Return True for a data frame, if the function's parameter accepts one."""
-    return "DataFrame" in draw.__annotations__.get(name, "") and hasattr(argument, "columns")
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from worklog.runner.job import Job
 from worklog.runner.prepared import Prepared
 from worklog.runner.rotation import Arguments, ArgumentSet, arrays, rotation
 from worklog.runner.session import Session
-from worklog.runs import TOLERANCE_US, Stage, Verdict, Work
+from worklog.runs import Calibration, Stage, Verdict, Work
 
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
@@ -82,7 +82,7 @@ def prepare_call(
             if wall_us is not None:
                 witnesses.setdefault(WALL_CLOCK, wall_us)
         offset_us = session.calibration.offset_us if harness.timer == "events" else 0.0
-        if us - offset_us < TOLERANCE_US:
+        if us - offset_us < Calibration.TOLERANCE_US:
             degradations.append(NEARLY_NOTHING.format(us - offset_us))
         return judge(us)
 

@@ -39,7 +39,8 @@ from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
 from worklog.runner.messages import CheckBegun, CheckEnded, CheckOrder, Progressed
-from worklog.runs import ErrorMap, Gpu, Progress, Verdict, silent
+from worklog.runs import ErrorMap, Gpu, Verdict
+from worklog.runs.text import Progress, silent
 
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
@@ -599,7 +600,7 @@ def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
         shape=checked.shape,
         compiled=checked.compiled,
         label=f"{checked.label} · beside {emulated.label}",
-        verdict=checked.verdict.and_then(*stages),
+        verdict=checked.verdict.with_stage(*stages),
         notes=tuple(dict.fromkeys(checked.notes + emulated.notes)),
         warnings=tuple(dict.fromkeys(checked.warnings + emulated.warnings)),
     )

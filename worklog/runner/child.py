@@ -41,7 +41,8 @@ from worklog.runner.messages import (
     Progressed,
     Raised,
 )
-from worklog.runs import Progress, Stage, failed, silent
+from worklog.runs import Stage, failed
+from worklog.runs.text import Progress, silent
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel

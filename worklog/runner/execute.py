@@ -10,14 +10,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from worklog import runs
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import Job
 from worklog.runner.messages import Measured, MeasureOrder, Started
-from worklog.runs import CUBLAS, Progress, Run, Verdict, silent
+from worklog.runs import CUBLAS, Run, Verdict
+from worklog.runs.files import reserve
+from worklog.runs.sources import new_path
+from worklog.runs.text import Progress, silent
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0
@@ -56,7 +58,7 @@ def carry_out(
     kernels = require_measurable(jobs, harness, user_kernels)
     if command is None:
         require_gpu(*([CHECK_ONLY] if kernels else []))
-    writer = _Writer.of_new_run(out or runs.new_path()) if resumed is None else _Writer(resumed)
+    writer = _Writer.of_new_run(out or new_path()) if resumed is None else _Writer(resumed)
     start = partial(
         run_child,
         progress=progress,
@@ -65,7 +67,7 @@ def carry_out(
         stop=stop,
         command=command,
     )
-    with runs.claimed(writer.path) if resumed is None else nullcontext():
+    with reserve(writer.path) if resumed is None else nullcontext():
         try:
             while writer.count < len(jobs):
                 group = _first_group(jobs[writer.count :], kernels)

@@ -11,14 +11,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from worklog import runs
 from worklog.benchmarks import Benchmark
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem
 from worklog.problem import Point
 from worklog.runner import execute, sources
 from worklog.runner.job import ABLATION_SIZES, Job, Size, ablation_jobs, jobs_of
-from worklog.runs import CUBLAS, BadRunFile, Measurement, Progress, Run, silent
+from worklog.runs import CUBLAS, BadRunFile, Measurement, Run
+from worklog.runs.sources import newest_run
+from worklog.runs.text import Progress, silent
 from worklog.settings import Harness
 
 
@@ -160,7 +161,7 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
                 f"ablate: {name} needs a live measurement, and there is no GPU here: omit it"
             )
     execute.require_measurable(ablation_jobs(kernel, shapes), Harness())
-    run = runs.newest_run(
+    run = newest_run(
         lambda run: all(
             sources.held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)
         )

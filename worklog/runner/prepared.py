@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from worklog import runs
 from worklog.gate import EVERY_LAUNCH
 from worklog.gpu.clocks import Peaks
 from worklog.harness import Harness, Reading, Timed, off_the_lock, time_in_turn
@@ -15,6 +14,8 @@ from worklog.runner.job import Job
 from worklog.runner.launches import OutOfBoundsWrite
 from worklog.runner.session import Session
 from worklog.runs import Measurement, Roof, Stage, Verdict, Work, failed
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
+from worklog.runs.statistics import summarize
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def measure_prepared(session: Session, prepared: Prepared) -> Measurement:
             stages = prepared.check(reading)
     except OutOfBoundsWrite as error:
         assert verdict is not None  # only a loop that is checked looks at the guard bands
-        return prepared.job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(error))))
+        return prepared.job.failed(verdict.with_stage(failed(EVERY_LAUNCH, str(error))))
     if verdict:
-        verdict = verdict.and_then(*stages)
+        verdict = verdict.with_stage(*stages)
     return measurement(session, prepared, reading, verdict)
 
 
@@ -72,7 +73,7 @@ def measurement(
     if reading.us(harness.statistic) <= session.overhead_us(harness):
         reason = "failed at plausible: the time is not above zero"
         return job.without_time("failed", reason, verdict)
-    summary = runs.summarize(reading.samples, harness.as_dict(), session.calibration.offset_us)
+    summary = summarize(reading.samples, harness.as_dict(), session.calibration.offset_us)
     changed = job.pitfalls
     degradations = [*prepared.degradations, *reading.degradations]
     remark = off_the_lock(harness.clocks, reading.samples.sm_mhz)
@@ -101,7 +102,7 @@ def _roof(session: Session, prepared: Prepared, reading: Reading) -> Roof | None
     peak = Peaks(session.gpu, reading.samples.sm_mhz or session.gpu.sm_clock_mhz)
     if prepared.job.point.is_product:
         is_fp32 = prepared.harness.roof == "fp32"
-        return Roof(peak["fp32"] if is_fp32 else runs.BF16_DATASHEET_TFLOPS)
+        return Roof(peak["fp32"] if is_fp32 else BF16_DATASHEET_TFLOPS)
     if prepared.datapath and prepared.work.flops:
         return Roof(peak[prepared.datapath], prepared.datapath)
     return None

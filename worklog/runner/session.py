@@ -20,11 +20,14 @@ from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
-from worklog.kernel import RUNGS, Kernel, Runnable, compile_cuda, nvrtc_version, rung
+from worklog.kernel import RUNGS, Kernel, Runnable, rung
+from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runs import CUBLAS, Calibration, Stage, Verdict
+from worklog.runs.files import tool
+from worklog.runs.statistics import event_overhead_us
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -168,7 +171,7 @@ class Session:
         return {
             "gpu": self.gpu,
             "harness": harness.as_dict(),
-            "tool": runs.tool(),
+            "tool": tool(),
             "software": {**software(), **versions},
             "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
@@ -188,7 +191,7 @@ class Session:
 
     def overhead_us(self, harness: Harness) -> float:
         """Return the event overhead in each sample of a harness, in µs."""
-        return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
+        return event_overhead_us(harness.as_dict(), self.calibration.offset_us)
 
     def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:
         """Return the stage that the whole GPU is idle when a launch has ended.

@@ -11,7 +11,8 @@ from worklog.errors import BadSetting
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import source_changed
 from worklog.runner.job import Job
-from worklog.runs import CHAPTERS, BadRunFile, Measurement, Run
+from worklog.runs import BadRunFile, Measurement, Run
+from worklog.runs.sources import CHAPTERS, forced_source, newest_run
 from worklog.settings import PITFALLS
 
 CHANGED = "source changed since"  # in the label of a recorded time
@@ -22,14 +23,14 @@ def live_wanted() -> bool:
 
     Raises NoGpu if live is forced without a GPU.
     """
-    if runs.forced_source() == "live":
+    if forced_source() == "live":
         require_gpu("unset WORKLOG_SOURCE=live to take the recording")
     return why_not_live() is None
 
 
 def why_not_live() -> str | None:
     """Return why nothing can be measured here, or None."""
-    return "WORKLOG_SOURCE=recorded" if runs.forced_source() == "recorded" else gpu_reason()
+    return "WORKLOG_SOURCE=recorded" if forced_source() == "recorded" else gpu_reason()
 
 
 def holding(jobs: Sequence[Job]) -> Run:
@@ -37,7 +38,7 @@ def holding(jobs: Sequence[Job]) -> Run:
 
     Without one, return a recording that holds all jobs, else the article's recording.
     """
-    return runs.newest_run(lambda run: all(held_by(run, job) for job in jobs))
+    return newest_run(lambda run: all(held_by(run, job) for job in jobs))
 
 
 def held_by(run: Run, job: Job) -> list[Measurement]:

@@ -8,18 +8,20 @@ tests/record/compare.py records how often the rule is wrong.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from worklog.errors import BadSetting
-from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
-from worklog.runs.estimates import (
+from worklog.runs.files import BadRunFile
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
+from worklog.runs.sources import open_run
+from worklog.runs.statistics import (
     HOST_HALF,
     NORMAL,
     OVERHEAD_SD_US,
@@ -28,11 +30,7 @@ from worklog.runs.estimates import (
     fitted_slope,
     over_shapes,
 )
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, kept_runs, open_run
-
-if TYPE_CHECKING:
-    import pandas
+from worklog.runs.text import Bar, Cell, Displayable, Table, a_few, duration, format_signed
 
 FASTER = "faster"
 SLOWER = "slower"
@@ -59,7 +57,6 @@ SEVERAL_US = 60.0
 # Below this time, two cards of one model differ: on two H200 (recordings/compare), `warptiled`
 # differs by 5 % at 256; between two recorded days, by 2.5 % at 512 and 0.5 % at 1024.
 CARDS_US = 100.0
-TIME_FORM = r"\d{4}(-(0\d|1[0-2])(-[0-3]\d(T[\d:+.]*)?)?)?"
 NVBENCH = [
     f"nv/cold/{name}"
     for name in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")
@@ -67,7 +64,7 @@ NVBENCH = [
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProcessMedian:
     """A process's measurement of a kernel at a place. None: unknown."""
 
     us: float
@@ -90,10 +87,12 @@ class Change:
     reason: str = ""  # for the verdict
 
     def __str__(self) -> str:
-        return f"{signed(self.share, 2)} ±{50 * (self.high - self.low):.2f}"
+        return f"{format_signed(self.share, 2)} ±{50 * (self.high - self.low):.2f}"
 
 
-def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02) -> Change:
+def change(
+    old: Sequence[ProcessMedian], new: Sequence[ProcessMedian], threshold: float = 0.02
+) -> Change:
     """Return the change of a kernel, from all processes that measured both versions.
 
     threshold: the relative change that the rule must find
@@ -142,7 +141,7 @@ def _scatter(logs: Sequence[Sequence[float]], us: float) -> float:
     return deviation * math.sqrt(1 / len(logs[0]) + 1 / len(logs[1]))
 
 
-def _doubt(readings: Sequence[Reading]) -> str:
+def _doubt(readings: Sequence[ProcessMedian]) -> str:
     """Return the reason why the readings of a kernel can't be compared; "" if they can."""
     us = min(reading.us for reading in readings)
     models = {reading.model for reading in readings if reading.model}
@@ -175,17 +174,20 @@ def judged(log: float, error: float, threshold: float = 0.02) -> Change:
 
 
 @dataclass(frozen=True)
-class Side:
-    """The readings of a process."""
+class Revision:
+    """A revision of the kernels: the readings of a process."""
 
     label: str
-    conditions: Mapping[str, Any]  # sides whose conditions differ can't be compared
-    versions: Mapping[str, str]  # between sides whose versions differ, no change has a known cause
-    readings: Mapping[tuple[str, str], Reading | str]  # by kernel and place; or why there's no time
+    conditions: Mapping[str, Any]  # revisions with different conditions can't be compared
+    # Between revisions with different versions, no change has a known cause.
+    versions: Mapping[str, str]
+    readings: Mapping[
+        tuple[str, str], ProcessMedian | str
+    ]  # by kernel and place; or why there's no time
 
 
-def side_of(run: Run) -> Side:
-    """Return a run as a side: the measurements under the run's own harness."""
+def revision_of(run: Run) -> Revision:
+    """Return a run as a revision: the measurements under the run's own harness."""
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
     single = {
         name
@@ -194,11 +196,11 @@ def side_of(run: Run) -> Side:
     }
     measurements = run.select()
     readings = {
-        (name, m.place): reading_of(m, run.harness, m.kernel in single)
+        (name, m.place): process_median(m, run.harness, m.kernel in single)
         for name, m in zip(run.rows_of(measurements), measurements, strict=True)
     }
     models = ", ".join(dict.fromkeys(part.gpu.name for part in run.by_card()))
-    return Side(run.label, {"GPU": models, **conditions}, _versions(run), readings)
+    return Revision(run.label, {"GPU": models, **conditions}, _versions(run), readings)
 
 
 def _versions(run: Run) -> dict[str, str]:
@@ -213,7 +215,9 @@ def _versions(run: Run) -> dict[str, str]:
     return {name: version for name, version in versions.items() if version}
 
 
-def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False) -> Reading | str:
+def process_median(
+    m: Measurement, harness: Mapping[str, Any], single: bool = False
+) -> ProcessMedian | str:
     """Return a measurement as a reading of a process; or the reason why it has no time.
 
     single: a launch is known to be one kernel; for older files, which don't count kernels
@@ -233,7 +237,7 @@ def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False)
         fit, fit_half_width = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
         slope = fit if fit_half_width <= SLOPE_HALF else None
     gpu = m.context.gpu if m.context else None
-    return Reading(
+    return ProcessMedian(
         m.time.value,
         half_width,
         m.sm_mhz,
@@ -245,24 +249,24 @@ def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False)
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelChange:
     """A kernel at a place."""
 
     kernel: str
     place: str
-    old_us: float | None  # geometric mean of the side; None if it has no time
+    old_us: float | None  # geometric mean over the processes; None if it has no time
     new_us: float | None
     change: Change
 
 
 @dataclass(frozen=True, repr=False)
-class Changes(Shown):
+class Changes(Displayable):
     """The changes of every kernel that both sides have."""
 
     old: str
     new: str
     threshold: float
-    rows: tuple[Row, ...]
+    rows: tuple[KernelChange, ...]
     differ: tuple[str, ...] = ()  # conditions that differ, so that nothing is compared
     versions: tuple[str, ...] = ()  # versions that differ, so that nothing has a verdict
     only: tuple[str, ...] = ()  # kernels and places that only one side has
@@ -302,7 +306,7 @@ class Changes(Shown):
         title = f"{self.headline} · threshold {100 * self.threshold:g} %"
         return Table(title, names if cells else (), cells, left=2, notes=notes)
 
-    def _cells(self, row: Row) -> list[Cell]:
+    def _cells(self, row: KernelChange) -> list[Cell]:
         verdict = row.change.verdict
         times = [duration(us, padded=True) if us else "–" for us in (row.old_us, row.new_us)]
         change: Cell = "–"
@@ -326,16 +330,18 @@ class Changes(Shown):
         return replace(table, title=f"worklog: {table.title}").page()
 
 
-def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -> Changes:
+def compare_revisions(
+    old: Sequence[Revision], new: Sequence[Revision], threshold: float = 0.02
+) -> Changes:
     """Return the changes from the old side to the new side.
 
     Several runs of a side are pooled; each of them is a process.
     Raises BadSetting if the sides have no kernel and place in common.
     """
     baseline = old[0]
-    sides_to_compare = (*old[1:], *new)
-    conditions = [(baseline.conditions, side.conditions) for side in sides_to_compare]
-    versions = [(baseline.versions, side.versions) for side in sides_to_compare]
+    others = (*old[1:], *new)
+    conditions = [(baseline.conditions, other.conditions) for other in others]
+    versions = [(baseline.versions, other.versions) for other in others]
     different_conditions = tuple(_differences(conditions))
     version_notes = tuple(f"another {text}: no verdict" for text in _differences(versions))
     old_places = _places(old)
@@ -362,15 +368,15 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     )
 
 
-def _label(sides: Sequence[Side]) -> str:
-    return "; ".join(dict.fromkeys(side.label for side in sides))
+def _label(revisions: Sequence[Revision]) -> str:
+    return "; ".join(dict.fromkeys(revision.label for revision in revisions))
 
 
-def _places(sides: Sequence[Side]) -> dict[tuple[str, str], None]:
-    """Return the kernels and places that the sides have readings of, as an ordered set."""
+def _places(revisions: Sequence[Revision]) -> dict[tuple[str, str], None]:
+    """Return the kernels and places that revisions have readings of, as an ordered set."""
     places = dict[tuple[str, str], None]()
-    for side in sides:
-        places |= dict.fromkeys(side.readings)
+    for revision in revisions:
+        places |= dict.fromkeys(revision.readings)
     return places
 
 
@@ -379,13 +385,13 @@ def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
 
     suffix: the old build of a kernel is the baseline with the kernel's name and this suffix
     """
-    rows = list[Row]()
+    rows = list[KernelChange]()
     for m in run.select():
         ratio = m.against.get(m.kernel + suffix)
         if ratio is not None and m.us is not None:
             error = ratio.relative_half_width / NORMAL
             judged_change = judged(-math.log(ratio.value), error, threshold)
-            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, judged_change))
+            rows.append(KernelChange(m.kernel, m.place, m.us * ratio.value, m.us, judged_change))
     return Changes(f"builds of {suffix[1:]}, in one loop", run.label, threshold, tuple(rows))
 
 
@@ -401,11 +407,11 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
 
 def _row(
     place: tuple[str, str],
-    old: Sequence[Side],
-    new: Sequence[Side],
+    old: Sequence[Revision],
+    new: Sequence[Revision],
     threshold: float,
     is_uncaused: bool,
-) -> Row:
+) -> KernelChange:
     """Return the change of a kernel at a place; without a time on each side, the reason.
 
     place: kernel and place
@@ -418,19 +424,21 @@ def _row(
     if old_us is None or new_us is None:
         verdict = FAILED if old_us and new_reason.startswith("failed") else UNKNOWN
         reason = f"{' at '.join(place)}: {new_reason or old_reason}"
-        return Row(*place, old_us, new_us, Change(0.0, 0.0, 0.0, verdict, reason))
+        return KernelChange(*place, old_us, new_us, Change(0.0, 0.0, 0.0, verdict, reason))
     judged_change = change(old_times, new_times, threshold)
     if is_uncaused:
         judged_change = replace(judged_change, verdict=UNKNOWN, reason="")
-    return Row(*place, old_us, new_us, judged_change)
+    return KernelChange(*place, old_us, new_us, judged_change)
 
 
-def _times(sides: Sequence[Side], place: tuple[str, str]) -> tuple[list[Reading], str]:
+def _times(
+    revisions: Sequence[Revision], place: tuple[str, str]
+) -> tuple[list[ProcessMedian], str]:
     """Return the readings of a kernel at a place, and the reason of the first that has no time."""
-    times = list[Reading]()
+    times = list[ProcessMedian]()
     reasons = list[str]()
-    for side in sides:
-        reading = side.readings.get(place)
+    for revision in revisions:
+        reading = revision.readings.get(place)
         if isinstance(reading, str):
             reasons.append(reading)
         elif reading is not None:
@@ -438,76 +446,22 @@ def _times(sides: Sequence[Side], place: tuple[str, str]) -> tuple[list[Reading]
     return times, reasons[0] if reasons else ""
 
 
-def history(
-    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
-) -> pandas.DataFrame:
-    """Return the measurements of this machine's runs as one frame.
-
-    The columns are those of `run.frame()`, after the run's name, its time of creation, the card
-    and the commit. The arguments choose runs as in saved().
-
-    Example: `worklog.history("warptiled", since="2026-11").pivot_table("us", "created", "n")`.
-    """
-    import pandas
-
-    rows = list[dict[str, Any]]()
-    for run in saved(kernel, gpu, since, until, commit):
-        columns = {
-            "run": run.path.stem if run.path else run.path,
-            "created": run.created,
-            "gpu": run.gpu.name,
-            "uuid": run.gpu.uuid,
-            "commit": run.tool.get("commit"),
-        }
-        rows += [columns | row for row in run.rows() if kernel in ("", row["kernel"])]
-    return pandas.DataFrame(rows)
-
-
-def saved(
-    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
-) -> list[Run]:
-    """Return the runs of this machine, newest first.
-
-    kernel: the name of a kernel that a run measured
-    gpu: a part of the card's name or UUID
-    since, until: first and last UTC time, as "2026-11", "2026-11-27" or longer
-    commit: the first digits
-    Raises BadSetting for another form of a time.
-    """
-    for time in filter(None, (since, until)):
-        if not re.fullmatch(TIME_FORM, time):
-            raise BadSetting(
-                f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
-            )
-    runs = list[Run]()
-    for run in kept_runs():
-        if kernel and all(m.kernel != kernel for m in run.measurements):
-            continue
-        if gpu.lower() not in f"{run.gpu.name} {run.gpu.uuid}".lower():
-            continue
-        if not str(run.tool.get("commit") or "").startswith(commit):
-            continue
-        if since <= run.created and run.created[: len(until)] <= until:
-            runs.append(run)
-    return runs
-
-
-def sides(sources: str) -> list[Side]:
-    """Return the sides of a comparison.
+def open_revisions(sources: str) -> list[Revision]:
+    """Return the revisions of one side of a comparison.
 
     sources: runs as for open_run(), or files of NVBench's --json, with commas between them
     Raises BadSetting without a source, and BadRunFile for a file that can't be read.
     """
-    opened = list[Side]()
+    opened = list[Revision]()
     for source in filter(None, sources.split(",")):
         try:
             document = msgspec.json.decode(Path(source).read_bytes())
         except (OSError, ValueError):
             document = None
         if isinstance(document, dict) and "benchmarks" in document:
-            opened.append(side_of_nvbench(document, source))
+            opened.append(revision_of_nvbench(document, source))
         else:
-            opened.append(side_of(open_run(source)))
+            opened.append(revision_of(open_run(source)))
     if not opened:
         raise BadSetting(
             "name a run on each side: a file, a name of `worklog log`, or REVISION:PATH"
@@ -515,14 +469,14 @@ def sides(sources: str) -> list[Side]:
     return opened
 
 
-def side_of_nvbench(document: Any, file: str) -> Side:
-    """Return NVBench's --json of a process as a side.
+def revision_of_nvbench(document: Any, file: str) -> Revision:
+    """Return NVBench's --json of a process as a revision.
 
     The readings are each benchmark's mean GPU times by state.
 
     Raises BadRunFile for an incomplete file.
     """
-    readings = dict[tuple[str, str], Reading | str]()
+    readings = dict[tuple[str, str], ProcessMedian | str]()
     try:
         cards = ", ".join(device["name"] for device in document["devices"])
         version = str(document["meta"]["version"]["nvbench"]["string"])
@@ -532,12 +486,14 @@ def side_of_nvbench(document: Any, file: str) -> Side:
             if NVBENCH[0] in values:
                 mean, noise, count = (values[tag] for tag in NVBENCH[:3])
                 mhz = values.get(NVBENCH[3], 0.0) / 1e6
-                readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
+                readings[place] = ProcessMedian(
+                    1e6 * mean, NORMAL * noise / count**0.5, mhz or None
+                )
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise BadRunFile(
             f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again"
         ) from error
-    return Side(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
+    return Revision(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
 
 
 def nvbench_states(document: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:

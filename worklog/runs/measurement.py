@@ -11,22 +11,21 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import (
+from worklog.runs.facts import Calibration, Gpu, Verdict
+from worklog.runs.files import Count, Positive, Whole
+from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
+from worklog.runs.text import (
     Bar,
     Cell,
-    Count,
-    Positive,
     Table,
-    Whole,
     duration,
-    of_baseline,
+    format_half_width,
+    format_ratio,
+    format_si,
     percent,
-    scaled,
-    small,
 )
-from worklog.runs.estimates import Estimate, Samples, median, paired_ratio
-from worklog.runs.records import Calibration, Gpu, Verdict
 
+CUBLAS = "cuBLAS"  # the baseline of matrix products
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 COLUMNS = 9  # of a table of matrix products with cuBLAS; they are shown even if they are empty
 NO_LABEL = "not from a run: where and how it was measured is not known"
@@ -323,7 +322,7 @@ def share_cells(m: Measurement) -> dict[str, Cell]:
     shares = dict[str, Cell]()
     for name, ratio in m.against.items():
         if ratio:
-            text = of_baseline(ratio.value, ratio.low, ratio.high)
+            text = format_ratio(ratio.value, ratio.low, ratio.high)
             shares[f"of {name}"] = Bar(text, ratio.value)
         else:
             shares[f"of {name}"] = Bar("–" if m.status == "measured" else "", None)
@@ -343,7 +342,7 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
     is_measured = m.status == "measured" and m.time is not None
     if is_measured and m.time is not None:
         time["time"] = duration(m.time.value, padded=True) + ("" if m.converged else " *")
-        time["±95 %"] = f"{small(100 * m.time.relative_half_width)} %"
+        time["±95 %"] = f"{format_half_width(100 * m.time.relative_half_width)} %"
     mhz = "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}"
     if m.shape is not None:
         shares = share_cells(m)
@@ -378,7 +377,7 @@ def _rates(m: Measurement) -> dict[str, Cell]:
         rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
     items = ""
     if m.work.elements is not None and m.us is not None:
-        items = scaled(1e6 * m.work.elements / m.us)
+        items = format_si(1e6 * m.work.elements / m.us)
     return {
         "rate": rate,
         "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",

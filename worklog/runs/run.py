@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from importlib import import_module, resources
-from pathlib import Path
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, WorklogError, listed, meant
+from worklog.errors import WorklogError
 from worklog.problem import Shape
-from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
-from worklog.runs.estimates import Samples, Side, over_shapes
 from worklog.runs.measurement import (
     COLUMNS,
     Measurement,
@@ -27,13 +20,14 @@ from worklog.runs.measurement import (
     same_card,
     share_cells,
 )
-from worklog.runs.record import RunRecord, runs_dir
+from worklog.runs.run_file import RunRecord
+from worklog.runs.statistics import LaunchSeries, Samples, over_shapes
+from worklog.runs.text import WIDTH, Bar, Cell, Table, duration, format_signed
 
 if TYPE_CHECKING:
     import pandas
 
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
-CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 FASTEST = "+"
 SAME = "≈"
 SLOWEST = "−"
@@ -54,6 +48,10 @@ PARTS = dict(
     precision="verdict.precision", samples="samples.n", overhead_us="samples.overhead_us",
     throttle_mask="samples.throttle_mask",
 )  # fmt: skip
+
+
+class NothingToDraw(WorklogError):
+    """The run lacks the measurements that a chart shows."""
 
 
 class _Charts:
@@ -179,7 +177,7 @@ class Run(RunRecord):
         for m in measurements:
             share = self.clock_off(m)
             if share:
-                clocks.append(f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}")
+                clocks.append(f"{m.title}: {m.sm_mhz:.0f}, {format_signed(share)}")
         if clocks:
             lines.append(
                 f"SM MHz far from this run's median, so compare at one clock ({'; '.join(clocks)})"
@@ -337,7 +335,7 @@ def _has_mean(m: Measurement) -> bool:
     return bool(m.status == "measured" and m.us and (m.ratio or not m.shape))
 
 
-def _sample_rows(samples: Samples, side: Side, role: str) -> list[dict[str, Any]]:
+def _sample_rows(samples: Samples, side: LaunchSeries, role: str) -> list[dict[str, Any]]:
     """Return a row per sample of a side, and per batch of back-to-back launches."""
     rows = list[dict[str, Any]]()
     for number, us in enumerate(side.us):
@@ -436,170 +434,3 @@ def _place(m: Measurement, columns: Mapping[str, Any] | tuple[str, ...]) -> dict
     """Return the sizes or axes of a measurement, with names that differ from other columns."""
     place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
     return {f"axis {name}" if name in columns else name: value for name, value in place.items()}
-
-
-def live_runs() -> list[Path]:
-    """Return the run files of this machine, newest first."""
-    return _files(runs_dir())[::-1]
-
-
-def kept_runs() -> Iterator[Run]:
-    """Yield the runs of this machine, newest first.
-
-    A run that can't be read is skipped with a warning that names its file.
-    """
-    for path in live_runs():
-        try:
-            yield Run.load(path)
-        except BadRunFile as error:
-            if path.exists():  # it wasn't removed meanwhile
-                warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
-
-
-def recordings(part: str = "") -> dict[str, Path]:
-    """Return the package's runs by name, or the documents of a part.
-
-    part: CHAPTERS, "grid", "sweeps", "peers", "turns", ...
-    """
-    folder = Path(str(resources.files("worklog"))) / "recordings" / part
-    return {path.stem: path for path in _files(folder)}
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the JSON and JSON Lines files of a folder, sorted by name.
-
-    Files that are incomplete, or reserved and still empty, are left out.
-    """
-    files = list[Path]()
-    for path in folder.glob("*.json*"):
-        with suppress(FileNotFoundError):  # another process has removed it
-            if path.suffix in (".json", ".jsonl") and path.stat().st_size:
-                files.append(path)
-    return sorted(files)
-
-
-def forced_source() -> str:
-    """Return the source that WORKLOG_SOURCE forces: "live", "recorded" or "".
-
-    Raises WorklogError for any other value.
-    """
-    source = os.environ.get("WORKLOG_SOURCE", "")
-    if source not in ("", "live", "recorded"):
-        raise WorklogError(
-            f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it"
-        )
-    return source
-
-
-def open_run(
-    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None
-) -> Run:
-    """Return a run, whose label states where it comes from.
-
-    name: of a file; a part of a name that `worklog log` prints; the name of a recording of the
-        package; or a file in a git revision, as REVISION:PATH. Without a name, the newest run of
-        this machine that has these kernels and a time at this shape, else a recording that has
-        them.
-    shape: as for worklog.measure (default: any)
-    WORKLOG_SOURCE=live or =recorded forces a source. Raises BadRunFile if it has no such run, and
-    BadSetting for an unknown name.
-    """
-    if name is not None:
-        return _run_by_name(str(name))
-    names = listed("kernels", kernels)
-    shape = None if shape is None else Shape.of(shape)
-
-    def holds(run: Run) -> bool:
-        if shape is not None and not any(m.us for m in run.select(shape=shape)):
-            return False
-        return all(run.select(name, shape) for name in names)
-
-    run = newest_run(holds)
-    if not holds(run):
-        raise BadRunFile(
-            f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU"
-        )
-    return run
-
-
-def _run_by_name(name: str) -> Run:
-    """Return a run by its name: see open_run()."""
-    if Path(name).is_file():
-        return Run.load(name)
-    paths = [path for path in live_runs() if name and name in path.stem]
-    if len(paths) > 1:
-        raise BadSetting(
-            f"{name} names {len(paths)} runs ({a_few(path.stem for path in paths)}): give more of the name"
-        )
-    if paths:
-        return Run.load(paths[0])
-    shipped = recordings(CHAPTERS) | recordings()
-    if name in shipped:
-        return Run.load(shipped[name], "recorded")
-    if ":" in name:
-        return _run_in_revision(name)
-    if name and Path(name).exists():
-        kind = "a folder" if Path(name).is_dir() else "a pipe or a device"
-        raise BadSetting(f"{name} is {kind}, not a run: give the file of a run")
-    suggestion = meant(name, [path.stem for path in live_runs()] + [*shipped])
-    advice = f"give a file, a name of `worklog log`, a recording ({', '.join(shipped)}), or REVISION:PATH"
-    raise BadSetting(f"there is no run {name!r}{suggestion}: {advice}")
-
-
-def _run_in_revision(name: str) -> Run:
-    """Return a run from a file in a git revision, as REVISION:PATH."""
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-        file.write(git("show", name))
-        file.flush()
-        try:
-            return Run.load(file.name)
-        except BadRunFile as error:
-            raise BadRunFile(str(error).replace(file.name, name)) from error
-
-
-def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
-    """Return the newest run of this machine that passes a test.
-
-    Without one, return a recording that passes it, else the article's recording.
-    holds: the test
-    WORKLOG_SOURCE forces a source. Raises BadRunFile if it has no such run.
-    """
-    forced = forced_source()
-    for run in () if forced == "recorded" else kept_runs():
-        if holds(run):
-            return run
-    if forced == "live":
-        raise BadRunFile(
-            f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`"
-        )
-    article = recorded_run()
-    chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
-    return article if holds(article) else next(filter(holds, chapters), article)
-
-
-def recorded_run() -> Run:
-    """Return the recording of the package. Raises BadRunFile if it's missing."""
-    for recording in recordings().values():
-        return Run.load(recording, origin="recorded")
-    raise BadRunFile(
-        "this installation has no recording: install gemm-worklog again, or measure with `worklog run`"
-    )
-
-
-def in_steps() -> Run:
-    """Return a run of the recordings at sizes in steps.
-
-    If the article's recording has the same kernel and size, its measurement is used, since it has
-    more samples. Kernels that only the article's recording has are added.
-    """
-    run = recorded_run()
-    measurements = dict[Any, Measurement]()
-    for name, path in recordings(CHAPTERS).items():
-        if "sizes" in name:
-            stepped_run = Run.load(path, "recorded")
-            measurements |= {(m.kernel, m.shape): m for m in stepped_run.measurements}
-    stepped = {kernel for kernel, _ in measurements}
-    for m in run.select():
-        if (m.kernel, m.shape) in measurements or m.kernel not in stepped:
-            measurements[m.kernel, m.shape] = m
-    return replace(run, measurements=sorted(measurements.values(), key=lambda m: m.problem))

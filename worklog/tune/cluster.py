@@ -26,7 +26,8 @@ from worklog.runner.child import Ended, run_child
 from worklog.runner.execute import limit_s
 from worklog.runner.job import Job
 from worklog.runner.messages import MeasureOrder, NextJob
-from worklog.runs import Measurement, Ran, Verdict, read_line, tool
+from worklog.runs import Measurement, Ran, Verdict, read_line
+from worklog.runs.files import tool
 from worklog.settings import Harness
 
 THREADS = os.cpu_count() or 1

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
+from worklog.kernel import Compiled, Kernel, block_traffic_bytes, evaluate
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Configuration, Shape, Space, Value
 from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import measure

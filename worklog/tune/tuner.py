@@ -24,18 +24,11 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Configuration, Shape
 from worklog.runner.job import Job, product_job
-from worklog.runs import (
-    CUBLAS,
-    Estimate,
-    Measurement,
-    Progress,
-    Ran,
-    Run,
-    Table,
-    Verdict,
-    failed,
-    silent,
-)
+from worklog.runs import CUBLAS, Measurement, Ran, Run, Verdict, failed
+from worklog.runs.files import reserve
+from worklog.runs.sources import kept_runs, new_path
+from worklog.runs.statistics import Estimate, paired_ratio
+from worklog.runs.text import Progress, Table, format_ratio, silent
 from worklog.settings import Harness
 from worklog.tune.cluster import ATTEMPTS, CardResult, Workers, card_name, on_card
 from worklog.tune.sweep import Variant, Variants, recorded
@@ -48,7 +41,7 @@ Key = tuple[Any, ...]
 Timed = tuple[Measurement, Mapping[str, Any]]  # a tile's time, and its description in a run
 
 
-class Order:
+class SearchOrder:
     """Variants in the order of a strategy.
 
     "exhaustive" keeps the order, "random" shuffles it, and "optuna" lets Optuna's sampler choose by
@@ -128,11 +121,11 @@ def search(
     """
     chosen.require_some()
     harness = harness or Harness()
-    order = Order(chosen, strategy, seed)
+    order = SearchOrder(chosen, strategy, seed)
     if how is None:
         how = partial(on_card, secrets.token_hex(8), harness, command)
-    path = out or runs.new_path()
-    with runs.claimed(path):
+    path = out or new_path()
+    with reserve(path):
         run = _begin(chosen, workers, how, path)
         try:
             earlier = {} if fresh else measured_before(run)
@@ -174,7 +167,7 @@ def _begin(chosen: Variants, workers: Workers, measure_on_card: How, path: Path)
 
 
 def _measure(
-    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: Order, count: int,
+    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: SearchOrder, count: int,
     earlier: Mapping[Key, Timed], progress: Progress,
 ) -> None:  # fmt: skip
     """Add tiles to the run.
@@ -272,7 +265,7 @@ def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
     gpus = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
     nvrtc = run.software.get("nvrtc")
     tiles = dict[Key, tuple[Measurement, dict[str, Any]]]()
-    for earlier in runs.kept_runs():
+    for earlier in kept_runs():
         if earlier.harness != run.harness or earlier.software.get("nvrtc") != nvrtc:
             continue
         for m in earlier.measurements:
@@ -322,7 +315,7 @@ def paired(m: Measurement, name: str, baseline: str) -> Estimate:
     overhead_us = m.samples.overhead_us
     pair = replace(m.samples, sides=[sides[name], sides[baseline]])
     times_us, baseline_us, placements = pair.comparisons()
-    return runs.paired_ratio(
+    return paired_ratio(
         [us - overhead_us for us in baseline_us], [us - overhead_us for us in times_us], placements
     )
 
@@ -384,4 +377,4 @@ def _tile_row(m: Measurement) -> dict[str, str]:
 
 
 def _share(ratio: Estimate) -> str:
-    return runs.of_baseline(ratio.value, ratio.low, ratio.high)
+    return format_ratio(ratio.value, ratio.low, ratio.high)

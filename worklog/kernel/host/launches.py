@@ -39,7 +39,7 @@ from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.source import filled, text_of
 from worklog.kernel.unit import Definition, Unit, without_macros
-from worklog.runs import a_few
+from worklog.runs.text import a_few
 
 MAX_LAUNCHES_OF_A_FUNCTION = 1024
 OTHER = "another"  # the label of a variable that is no size

@@ -45,16 +45,9 @@ from worklog.plots.style import (
     wrap,
 )
 from worklog.problem import Shape
-from worklog.runs import (
-    TOGETHER,
-    Effect,
-    NothingToDraw,
-    Run,
-    about,
-    effect_in_words,
-    effects,
-    older,
-)
+from worklog.runs import NothingToDraw, Run
+from worklog.runs.effects import TOGETHER, Effect, effect_in_words, effects, older
+from worklog.runs.text import format_estimate
 
 # Inches, but for the thickness of a step.
 ROW = 0.34
@@ -101,7 +94,7 @@ class Fall(NamedTuple):
     @property
     def ends(self) -> tuple[str, str]:
         """The unbiased and the naive reading in TFLOP/s, as texts."""
-        naive = about(self.combined.biased, self.combined.noise, rate)
+        naive = format_estimate(self.combined.biased, self.combined.noise, rate)
         return f"unbiased {rate(self.combined.unbiased)}", f"naive {naive}"
 
 

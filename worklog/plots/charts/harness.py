@@ -28,20 +28,11 @@ from worklog.plots.style import (
     SMALL_PT,
     WIDTH_IN,
 )
-from worklog.runs import (
-    TOLERANCE,
-    TOLERANCE_US,
-    Comparison,
-    Estimate,
-    Measurement,
-    NothingToDraw,
-    Run,
-    allowed_us,
-    bound,
-    median,
-    open_comparison,
-    throttled,
-)
+from worklog.runs import Calibration, Measurement, NothingToDraw, Run
+from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.nvml import throttled
+from worklog.runs.statistics import Estimate, median
+from worklog.runs.text import format_bound
 
 # inches
 HEIGHT = 2.2
@@ -72,7 +63,7 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     worst = max(map(abs, errors.values()))
     subtitle = (
         f"Reading minus true length, µs, with the event overhead of {calibrated.offset_us:.2f} µs removed. "
-        f"Band: what is promised, ±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} % of the length."
+        f"Band: what is promised, ±{Calibration.TOLERANCE_US:g} µs or ±{100 * Calibration.TOLERANCE:g} % of the length."
     )
     alt = ["Error in microseconds left on kernels of known length in microseconds"]
     alt += [f"{_signed(error)} at {length:g}" for length, error in errors.items()]
@@ -80,10 +71,10 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     def draw(axes: Axes) -> None:
         _length_axis(axes, errors, 0.7, 1.45)
         knots = np.geomspace(*axes.get_xlim(), 400).tolist()
-        allowed = [allowed_us(length) for length in knots]
+        allowed = [Calibration.allowed_us(length) for length in knots]
         axes.fill_between(knots, [-us for us in allowed], allowed, color=FAINT, lw=0)
         for length, error in errors.items():
-            colour = ACCENT if abs(error) <= allowed_us(length) else ALERT
+            colour = ACCENT if abs(error) <= Calibration.allowed_us(length) else ALERT
             axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)
             axes.plot([length], [error], "o", color=colour, markersize=4)
             lift = 7 if error >= 0 else -7
@@ -107,11 +98,15 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
 
 def _calibration_finding(errors: Mapping[float, float]) -> str:
     """Return the largest error, or the lengths at which the error isn't allowed. In µs."""
-    broken = [length for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)]
+    broken = [
+        length
+        for length, error in sorted(errors.items())
+        if abs(error) > Calibration.allowed_us(length)
+    ]
     if broken:
         lengths = ", ".join(f"{length:g}" for length in broken)
         return f"The harness breaks its promise at {lengths} µs"
-    worst = bound(max(map(abs, errors.values())))
+    worst = format_bound(max(map(abs, errors.values())))
     return f"Known lengths from {min(errors):g} to {max(errors):g} µs are read within {worst} µs"
 
 
@@ -157,10 +152,11 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
     nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
     band_us = abs(comparison.calibration.worst_us)
+    band = format_bound(band_us)
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
         f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "
-        f"that are nearest to the true length. Band: our own error that calibration leaves, ±{bound(band_us)} µs."
+        f"that are nearest to the true length. Band: our own error that calibration leaves, ±{band} µs."
     )
     footer = [
         f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"
@@ -220,12 +216,14 @@ def _peers_finding(nearest: Sequence[str], worst: Mapping[str, float]) -> str:
     """
     if OURS not in worst:
         return "What each harness reads on kernels of known length"
-    finding = f"Worklog is at most {bound(worst[OURS])}\u00a0µs off on kernels of known length"
+    finding = (
+        f"Worklog is at most {format_bound(worst[OURS])}\u00a0µs off on kernels of known length"
+    )
     if CUPTI in worst:
-        finding += f", with CUPTI {bound(worst[CUPTI])}\u00a0µs"
+        finding += f", with CUPTI {format_bound(worst[CUPTI])}\u00a0µs"
     best = next((name for name in nearest if not name.startswith(OURS)), None)
     if best is not None:
-        finding += f"; the best of the other harnesses, {best}, {bound(worst[best])}\u00a0µs"
+        finding += f"; the best of the other harnesses, {best}, {format_bound(worst[best])}\u00a0µs"
     return finding
 
 

@@ -16,8 +16,10 @@ from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import Measurement, NothingToDraw, Run, same_card, signed
-from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
+from worklog.runs import Measurement, NothingToDraw, Run, same_card
+from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes
+from worklog.runs.sources import saved
+from worklog.runs.text import format_signed
 
 # inches
 PITCH = 0.24
@@ -96,7 +98,7 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
         )
         place = m.place or kernel
         series.setdefault(place, []).append((date, percent, low, high))
-        texts.setdefault(place, []).append(f"{signed(percent / 100)} on {run.created[:10]}")
+        texts.setdefault(place, []).append(f"{format_signed(percent / 100)} on {run.created[:10]}")
         labels[run.label.rpartition(" · ")[0]] = None
     series = {place: points for place, points in series.items() if len(points) > 1}
     if not series:
@@ -117,7 +119,7 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
         name_points(axes, last_points, {most_changed: {"color": ACCENT}})
 
-    change = signed(series[most_changed][-1][1] / 100)
+    change = format_signed(series[most_changed][-1][1] / 100)
     return on_axes(
         ax,
         draw,

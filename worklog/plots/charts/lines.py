@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
@@ -19,7 +19,6 @@ from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_ax
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
     Size,
-    as_run,
     dimensions,
     in_order,
     measured,
@@ -28,9 +27,6 @@ from worklog.plots.selection import (
 )
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
-
-if TYPE_CHECKING:
-    import pandas
 
 # inches
 HEIGHT = 3.3
@@ -136,15 +132,13 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
 
 
 @style.chart
-def sizes(run: Run | pandas.DataFrame) -> Chart:
+def sizes(run: Run) -> Chart:
     """Draw percent of cuBLAS against N of square problems, with a logarithmic N.
 
     Each kernel has a line with its 95 % band. The two best at the largest size have colours. Raises
     NothingToDraw if fewer than two sizes were measured.
-
-    run: a run, or its `frame()`
     """
-    chart: Chart = _lines(as_run(run), "N", "share", None, "sizes", TALL)
+    chart: Chart = _lines(run, "N", "share", None, "sizes", TALL)
     return chart
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -43,10 +43,6 @@ from worklog.plots.style import (
 )
 from worklog.problem import Shape
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
-
-if TYPE_CHECKING:
-    import pandas
-
 
 # inches
 NUMBER_ROW = 0.24
@@ -210,17 +206,15 @@ BELOW = 0.4
 
 
 @style.chart
-def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Draw horizontal bars in rung order at one size, in TFLOP/s and % of cuBLAS.
 
     A failed or skipped rung has a row with the reason. A user's kernels are below the rungs, which
     are then drawn in a lighter colour. Returns a Chart, or `ax`, drawn on. Raises NothingToDraw if
     nothing was measured at the size, and BadSetting for a size that can't be.
 
-    run: a run, or its `frame()`
     size: default, 4096, else the largest measured size
     """
-    run = selection.as_run(run)
     shape = selection.shape_to_draw(run, size)
     kernels = selection.rows(run, shape)
     user_kernels = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}

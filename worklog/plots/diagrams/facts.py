@@ -21,16 +21,9 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.selection import cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import (
-    BF16_DATASHEET_TFLOPS,
-    CUBLAS,
-    Effect,
-    Measurement,
-    NothingToDraw,
-    Run,
-    about,
-    duration,
-)
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS, Effect
+from worklog.runs.text import duration, format_estimate
 from worklog.settings import PITFALLS, rule
 
 FAVOURITE = "warptiled"
@@ -68,7 +61,7 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     ceiling = run.calibration.fp32_tflops
     above_ceiling = ""
     if ceiling:
-        ratio = about(together.biased / ceiling, together.noise, "{:.3g}".format)
+        ratio = format_estimate(together.biased / ceiling, together.noise, "{:.3g}".format)
         if ratio:
             above_ceiling = f", {ratio} × the FP32 ceiling"
     naive_us = m.problem.flops / together.biased / 1e6
@@ -76,8 +69,8 @@ def mental_model(run: Run, m: Measurement) -> Facts:
         "height": 404,
         "gremlins": gremlins,
         "visible": together.visible,
-        "naive": _unbroken(about(naive_us, together.noise, duration)),
-        "naive_tflops": about(together.biased, together.noise, rate),
+        "naive": _unbroken(format_estimate(naive_us, together.noise, duration)),
+        "naive_tflops": format_estimate(together.biased, together.noise, rate),
         "over": above_ceiling,
         "by": in_words(together),
     }

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, SubElement
 from worklog.plots import style
 from worklog.plots.figure import Drawing
 from worklog.plots.selection import dimensions, rate
-from worklog.runs import duration, signed
+from worklog.runs.text import duration, format_signed
 
 Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of such facts
 
@@ -54,7 +54,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "share": lambda share: f"{100 * share:.1f} %",
     "whole": lambda share: f"{100 * share:.0f} %",
     "added": lambda us: f"{us:+.0f} µs".replace("-", "−"),
-    "changed": lambda share: signed(share, 0),
+    "changed": lambda share: format_signed(share, 0),
     "thousands": lambda count: f"{count:,.0f}".replace(",", "\u2009"),
 }
 

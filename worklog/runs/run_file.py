@@ -2,12 +2,11 @@
 
 A run file is JSON Lines. The first line is the head, and a line for each fact follows; every line
 has a `kind`. The file only grows, so a run that is cut short keeps every finished line. What can be
-derived is derived when the file is read. Users may still have files of schema 1.
+derived is derived when the file is read.
 """
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,26 +20,16 @@ from typing import Any, Self
 
 import msgspec
 
-from worklog.errors import BadSetting, own_folder
+from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import (
-    WRITTEN,
-    BadRunFile,
-    Date,
-    read_json,
-    read_text,
-    require_schema,
-    write_text,
-)
-from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
-from worklog.runs.measurement import Context, Measurement, Work, same_card, source_label
-from worklog.runs.records import Calibration, Counters, Gpu
+from worklog.runs.facts import Calibration, Counters, Gpu
+from worklog.runs.files import WRITTEN, BadRunFile, Date, read_text, require_schema, write_text
+from worklog.runs.measurement import Context, Measurement, same_card, source_label
+from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-# The setting of run files that don't state it, such as the sweep of the package.
-BEFORE_PLACEMENT = {"placement": "fixed"}
 
 
 @dataclass(frozen=True)
@@ -225,7 +214,7 @@ class RunRecord:
         for m in (first, second):
             assert m.time is not None
             times.append(Summary(m.samples, m.time, {}, self.by_host(m)))
-        return compare(*times)
+        return compare_times(*times)
 
     def by_host(self, m: Measurement) -> bool:
         """Return whether a host clock timed the measurement."""
@@ -247,7 +236,7 @@ class RunRecord:
         """Read a run file; a last line that was cut short is left out.
 
         origin: replaces the origin that the file states; a file that states none is a recording
-        Raises BadRunFile, with advice, for a file that is missing, not a run, or of a newer schema.
+        Raises BadRunFile, with advice, for a file that is missing, not a run, or of another schema.
         The error names the part of the file that is damaged.
         """
         path = Path(path)
@@ -264,7 +253,6 @@ class RunRecord:
             if "created" not in document:  # its default is the date of a run that begins
                 raise ValueError("Object missing required field `created`")
             run = msgspec.convert({"origin": "recorded", **document}, cls)
-            run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
             different: dict[str, dict[str, Any]] = {"{}": {}}
             for m in run.measurements:
                 _require_sound(m)
@@ -427,20 +415,6 @@ class RunRecord:
         WRITTEN[self.path] = None
 
 
-def runs_dir() -> Path:
-    """Return the folder of live runs.
-
-    It's WORKLOG_HOME/runs if set, else in the user's data folder.
-    """
-    return own_folder("WORKLOG_HOME", "data") / "runs"
-
-
-def new_path(created: str = "") -> Path:
-    """Return a new file name: the time (default: now) and a few random characters."""
-    created = created or datetime.now(UTC).isoformat()
-    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{secrets.token_hex(2)}.jsonl"
-
-
 def line(kind: str, value: Any) -> str:
     """Return a line of a run file: a record or a mapping, without unknown parts.
 
@@ -481,11 +455,23 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadRunFile(f"{path} is not a run: it isn't UTF-8 text: {_advice(path)}") from error
     except ValueError as error:
         raise BadRunFile(f"{path} is not a run: {error}: {_advice(path)}") from error
+    _require_head(texts[0], path)
+    return _read_lines(texts, path)
+
+
+def _require_head(text: str, path: Path) -> None:
+    """Raise BadRunFile unless the first line of a file is the head of a run.
+
+    The whole document of another tool or of schema 1 may be on this line.
+    """
     first: Any = None
     with suppress(ValueError, RecursionError):
-        first = msgspec.json.decode(texts[0])
-    is_of_lines = isinstance(first, dict) and first.get("kind") == "head"
-    return _read_lines(texts, path) if is_of_lines else _of_schema_1(path)
+        first = msgspec.json.decode(text)
+    if isinstance(first, dict) and first.get("kind") == "head":
+        return
+    if isinstance(first, dict) and "schema" in first:
+        require_schema(path, first["schema"], SCHEMA, ADVICE)
+    raise BadRunFile(f"{path} is not a run: its first line isn't a run's head: {ADVICE}")
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
@@ -506,7 +492,7 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
                 f"{path}:{number} begins another run, maybe of another card: keep each run in a file of its own"
             )
         _add_entry(document, kind, entry)
-    require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
+    require_schema(path, document.get("schema"), SCHEMA, ADVICE)
     return document
 
 
@@ -521,10 +507,6 @@ def _add_entry(document: dict[str, Any], kind: Any, entry: dict[str, Any]) -> No
     elif kind == "note":
         document["notes"].append(entry.get("text"))
     elif kind == "measurement":
-        samples = entry.setdefault("samples", {})
-        for name in ("overhead_us", "throttle_mask"):  # since November 2026, fields of the samples
-            if name in entry and isinstance(samples, dict):
-                samples[name] = entry[name]
         document["measurements"].append(entry)
     elif kind == "counters":
         document["counters"].append(entry)
@@ -552,85 +534,3 @@ def _require_sound(m: Measurement) -> None:
         raise ValueError(
             f"measurements: {m.title} is measured, but its verdict isn't passed with a precision"
         )
-
-
-def _of_schema_1(path: Path) -> dict[str, Any]:
-    """Return the document of a JSON file with 47 fields for each measurement.
-
-    Raises BadRunFile.
-    """
-    document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
-    try:
-        measurements = [_measurement(old, document) for old in document["measurements"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRunFile(f"{path} isn't a whole run (measurements: {error!r}): {ADVICE}") from error
-    return {**document, "gpu": document.get("device"), "measurements": measurements}
-
-
-def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a measurement of schema 1 in this schema.
-
-    document: the file's
-    """
-    baseline = old.get("baseline", "cuBLAS")
-    columns = old.get("samples", {})
-    sides = _sides(columns, (old["kernel"], baseline))
-    overhead_us = old.get("overhead_us")
-    if overhead_us is None:
-        settings = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
-        overhead_us = event_overhead_us(settings, document["calibration"]["offset_us"])
-    roof = None
-    if old.get("tflops") and old.get("of_roof"):
-        peak = old["tflops"] / old["of_roof"]
-        roof = {"tflops": peak, "datapath": old.get("datapath")}
-    verdict = old.get("verdict")
-    if verdict:
-        verdict = {"precision": None, **verdict}
-    return {
-        **old,
-        "status": "failed" if old["status"] == "refused" else old["status"],
-        "time": _estimate(old, "us"),
-        "against": {baseline: _estimate(old, "ratio")} if baseline else {},
-        "verdict": verdict,
-        "work": {field.name: old.get(field.name) for field in fields(Work)},
-        "roof": roof,
-        "samples": {
-            "sides": sides,
-            "counts": [*map(int, columns["counts"])] if sides else [],
-            "overhead_us": overhead_us,
-            "throttle_mask": old.get("throttle_mask", 0),
-        },
-    }
-
-
-def _sides(columns: Mapping[str, Any], names: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the sides of a measurement of schema 1 that have samples.
-
-    columns: its samples
-    names: of the kernel and of the baseline
-    """
-    sides = list[dict[str, Any]]()
-    kernels = columns.get("kernels") or (None, None)
-    for number, prefix in enumerate(("", "baseline_")):
-        if columns.get(f"{prefix}us"):
-            side = {
-                part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")
-            }
-            side |= {"name": names[number], "hot_us": columns.get(f"hot_{prefix}us", ())}
-            sides.append({**side, "kernels": kernels[number]})
-    return sides
-
-
-def _estimate(old: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """Return an estimate of a measurement of schema 1; None if it has no time."""
-    value = old.get(name)
-    if value is None or old["status"] != "measured":
-        return None
-    low = old.get(f"{name}_low")
-    high = old.get(f"{name}_high")
-    return {
-        "value": value,
-        "low": value if low is None else low,
-        "high": value if high is None else high,
-        "process": old.get(f"{name}_process"),
-    }

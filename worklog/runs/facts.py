@@ -11,30 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.runs.documents import Bar, Count, Positive, Shown, Table
+from worklog.runs.files import Count, Positive
+from worklog.runs.text import Bar, Displayable, Table
 
 # FP32 lanes of a multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic
 # instructions throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 FP32_LANES_SINCE_8_6 = 128
-# BF16 tensor-core peak of an H100 or H200 SXM in NVIDIA's datasheet: the wrong roof for FP32.
-BF16_DATASHEET_TFLOPS = 989.0
-# The error that calibration allows on known lengths: the larger of these microseconds and share.
-TOLERANCE_US = 0.1
-TOLERANCE = 0.002
-# NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
-EVENT_REASONS = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-    0x100: "display clocks",
-}
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 STILL_CACHED = 0.02  # share of reads that are as quick as from L2 after a working flush: noise
 
 
@@ -126,7 +109,7 @@ class NeverRan:
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Shown):
+class Verdict(Displayable):
     """The gate's verdict on a kernel: passed, or failed at the last of its stages."""
 
     stages: tuple[Stage, ...]
@@ -138,7 +121,7 @@ class Verdict(Shown):
     steps: tuple[int, int, int] = (1, 1, 1)  # of M, N and K in the domain
     square: bool = False  # the domain is M = N = K only
 
-    def and_then(self, *stages: Stage) -> Verdict:
+    def with_stage(self, *stages: Stage) -> Verdict:
         """Return the verdict with more stages."""
         return replace(self, stages=(*self.stages, *stages))
 
@@ -252,16 +235,6 @@ class Gpu:
         return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
 
 
-def reason_names(mask: int) -> str:
-    """Return the names of a mask's event reasons; "" if there are none."""
-    return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit)
-
-
-def throttled(mask: int) -> str:
-    """Return the names of a mask's throttling reasons; "" if there are none."""
-    return reason_names(mask & THROTTLING)
-
-
 @dataclass(frozen=True)
 class Counters:
     """Nsight Compute's counters of a launch.
@@ -280,11 +253,6 @@ class Counters:
     stalls: dict[str, float]
     lines: dict[str, dict[str, int]]
     ncu: str
-
-
-def allowed_us(known_us: float) -> float:
-    """Return the error in µs that is allowed on a kernel of this known length."""
-    return max(TOLERANCE_US, TOLERANCE * known_us)
 
 
 @dataclass(frozen=True)
@@ -306,6 +274,10 @@ class Calibration:
     still_cached: share of reads after a flush that were as quick as from L2
     """
 
+    # The error that is allowed on a known length: the larger of these microseconds and this share.
+    TOLERANCE_US: ClassVar[float] = 0.1
+    TOLERANCE: ClassVar[float] = 0.002
+
     offset_us: float
     offset_by_length_us: dict[str, float]
     tick_us: float
@@ -321,6 +293,11 @@ class Calibration:
     warm_cycles: float
     cold_cycles: float
     still_cached: float
+
+    @classmethod
+    def allowed_us(cls, known_us: float) -> float:
+        """Return the error in µs that is allowed on a kernel of this known length."""
+        return max(cls.TOLERANCE_US, cls.TOLERANCE * known_us)
 
     @property
     def error_us(self) -> dict[float, float]:
@@ -339,7 +316,7 @@ class Calibration:
     @property
     def within_tolerance(self) -> bool:
         """Whether the error at every length is allowed."""
-        return all(abs(error) <= allowed_us(length) for length, error in self.error_us.items())
+        return all(abs(error) <= self.allowed_us(length) for length, error in self.error_us.items())
 
     @property
     def flush_evicts(self) -> bool:

@@ -66,7 +66,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Side:
+class LaunchSeries:
     """The launches of a kernel in a loop, with a value per launch in most columns."""
 
     name: str
@@ -96,7 +96,7 @@ class Samples:
     throttle_mask: NVML's reasons
     """
 
-    sides: list[Side] = field(default_factory=list)
+    sides: list[LaunchSeries] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     overhead_us: float = 0.0
     throttle_mask: int = 0
@@ -136,7 +136,9 @@ class Samples:
             times = [round(sample.us, 3) for sample in samples]
             places = [sample.placement for sample in samples]
             sides.append(
-                Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None)
+                LaunchSeries(
+                    name, times, clocks, places, hot_us, kernels[number] if kernels else None
+                )
             )
         return cls(sides, [int(sample.counts) for sample in series[0]], throttle_mask=throttle_mask)
 
@@ -148,7 +150,7 @@ class Samples:
     def counted(self, side: int = 0, column: str = "us") -> list[Any]:
         """Return a column of a side's launches that count; empty if it's unknown.
 
-        column: microseconds as read, or another field of Side
+        column: microseconds as read, or another field of LaunchSeries
         """
         values = getattr(self.sides[side], column)
         return [value for value, counts in zip(values, self.counts, strict=False) if counts]
@@ -519,7 +521,7 @@ class Difference(NamedTuple):
         return math.expm1(self.log)
 
 
-def compare(first: Summary, second: Summary) -> Difference:
+def compare_times(first: Summary, second: Summary) -> Difference:
     """Return the difference of two times at the clock of the first.
 
     The clock's effect is computed with the slope that the samples of both determine, else with

@@ -1,0 +1,55 @@
+"""Tables of single notebooks: what hides the latency of L2 (06), a card at its power limit (13)."""
+
+from __future__ import annotations
+
+import json
+
+from worklog.kernel import no_sass, rung
+from worklog.lab.rungs import LOOPS, main_loops
+from worklog.runs import Calibration, recordings
+from worklog.runs.text import Table, duration, percent
+
+
+def fetched_ahead(calibration: Calibration, *names: str) -> Table:
+    """Return how far ahead each rung's machine code fetches a tile.
+
+    Columns: the multiply-adds from the last fetch of a tile to its first store; the clocks that
+    these take in all warps of a quarter of a multiprocessor that has one block; and the clocks that
+    a warm L2 saves per tile if a read waits for the rest of its latency only. Without NVIDIA's
+    disassembler, a note says so.
+    """
+    rows = []
+    for name, loop in main_loops(names).items():
+        hidden_cycles = loop.ahead * rung(name).thread_count // 128
+        cold_wait = max(0.0, calibration.cold_cycles - hidden_cycles)
+        warm_wait = max(0.0, calibration.warm_cycles - hidden_cycles)
+        row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}"}
+        row["clocks ahead"] = f"{hidden_cycles}"
+        row["a warm L2 saves"] = f"{cold_wait - warm_wait:.0f}"
+        rows.append(row)
+    return Table.of(LOOPS if rows else no_sass(), rows)
+
+
+def power_cap() -> Table:
+    """Return cuBLAS's products in INT8, FP16 and FP32 on a card at its power limit.
+
+    They are launched back to back. 6 products in INT8 or 3 in FP16 come near FP32's error: the last
+    column is the share of FP32's time that these take.
+    """
+    document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
+    rows = []
+    products = {"INT8": 6, "FP16": 3, "FP32": 1}
+    times_us = {
+        (record["format"], record["size"]): record["in_a_row"]["us"] for record in document["rows"]
+    }
+    for record in document["rows"]:
+        name = record["format"]
+        size = record["size"]
+        us = times_us[name, size]
+        share = products[name] * us / times_us["FP32", size]
+        row = {"product": f"{name} at {size}", "time": duration(us, padded=True)}
+        row["T(FL)OP/s"] = f"{2e-6 * size**3 / us:.0f}"
+        row["W"] = f"{record['in_a_row']['watts']:.0f}"
+        row["of FP32's time, x 6, 3, 1"] = percent(share)
+        rows.append(row)
+    return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
