@@ -23,6 +23,7 @@ from worklog.cli import figures
 from worklog.cli.figures import markers
 from worklog.kernel import LADDER
 from worklog.kernel.best import table
+from worklog.plots import gallery
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
 from worklog.runner.measure import Job
@@ -169,7 +170,7 @@ def article(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
     monkeypatch.setattr(bench, "source_changed", lambda *_: False)  # a function stands in for it
     monkeypatch.setattr(bench, "carry_out", partial(bench.carry_out, command=command))
-    monkeypatch.setattr(plots, "rendered", lambda chart: {".svg": chart.svg().encode()})
+    monkeypatch.setattr(gallery, "rendered", lambda chart: {".svg": chart.svg().encode()})
     # Another process would not see what is replaced here.
     monkeypatch.setattr(figures, "drawing_processes", partial(ThreadPoolExecutor, 1))
     counts = Counter[str]()

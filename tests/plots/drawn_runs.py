@@ -38,8 +38,9 @@ from worklog.kernel import LADDER, TENSOR
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.lab.widgets import Panel
-from worklog.plots import FIGURES, Drawing
+from worklog.plots import Drawing
 from worklog.plots.charts.ablation import in_row
+from worklog.plots.registry import FIGURES
 from worklog.problem import Shape
 from worklog.runner.measure import Job, ablation_jobs
 from worklog.runner.session import Ready, Session

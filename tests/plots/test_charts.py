@@ -30,8 +30,8 @@ from worklog.errors import BadSetting
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
-from worklog.plots.charts.rates import ARTICLE_PERCENT
-from worklog.plots.figure import in_the_dark
+from worklog.plots.charts.ladder import ARTICLE_PERCENT
+from worklog.plots.drawing import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
