@@ -80,7 +80,7 @@ def error_growth() -> Drawing:
     curves = tensor_products.error_growth(GROWTH, ELEMENTS)
     limit = {k: rms_limit(k) for k in GROWTH}
     return plots.curves(
-        finding, curves, label, "K", "rms error, u·D", subtitle=subtitle, limit=limit
+        finding, curves, label, x="K", y="rms error, u·D", subtitle=subtitle, limit=limit
     )
 
 

@@ -30,7 +30,8 @@ READABLE_PX = 560  # a narrower page scrolls
 # GitHub does, shows the light one.
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
 FOLLOW = "".join(
-    f"{page} .worklog-chart{{background:var(--dark) 0 0/100% 100%}}{page} .worklog-chart img{{opacity:0}}"
+    f"{page} .worklog-chart{{background:var(--dark) 0 0/100% 100%}}"
+    f"{page} .worklog-chart img{{opacity:0}}"
     for page in DARK_PAGES
 )
 
@@ -111,8 +112,8 @@ class Drawing:
             width, height = (round(SCREEN_DPI * side / DPI) for side in image.size)
         png = base64.b64encode(pixels).decode("ascii")
         dark = base64.b64encode(in_the_dark(svg).encode()).decode("ascii")
-        box = f"display:inline-block;max-width:100%;min-width:{min(width, READABLE_PX)}px;line-height:0"
-        box += f";--dark:url(data:image/svg+xml;base64,{dark})"
+        box = f"display:inline-block;max-width:100%;min-width:{min(width, READABLE_PX)}px"
+        box += f";line-height:0;--dark:url(data:image/svg+xml;base64,{dark})"
         size = f'width="{width}" style="max-width:100%;height:auto"'
         image_tag = f'<img src="data:image/png;base64,{png}" {size} alt="{escape(self.alt)}">'
         html = scrolling(

@@ -74,7 +74,7 @@ FIGURES: dict[str, Callable[[Run], Drawing]] = {
 
 
 def charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
-    """Return the run's charts by name: the registry's, ablations, and lines of benchmarks."""
+    """Return the run's figures, ablations and lines of benchmarks, by name."""
     charts: dict[str, Callable[[], Drawing]] = {
         name: partial(draw, run) for name, draw in FIGURES.items()
     }

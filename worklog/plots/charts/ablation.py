@@ -111,7 +111,7 @@ class Fall:
 
 
 @dataclass(frozen=True)
-class Ablation:
+class AblationData:
     """What the chart shows of one kernel."""
 
     kernel: str
@@ -177,35 +177,35 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     size: of the waterfall and the finding; by default, the waterfall is at the size where most
         settings have an effect, and the finding at the size of the largest effect
     """
-    shown = _select(run, rung, size)
+    data = _select(run, rung, size)
     texts = Texts(
-        f"ablation_{shown.kernel}",
-        finding=_finding(shown),
-        subtitle=_subtitle(shown),
+        f"ablation_{data.kernel}",
+        finding=_finding(data),
+        subtitle=_subtitle(data),
         footer=[run.full_label, *older(run)],
-        alt=_alt(shown),
+        alt=_alt(data),
     )
-    layout = _layout(shown)
+    layout = _layout(data)
     note = []
-    if shown.hidden:
-        text = f"No visible effect at any size: {', '.join(shown.hidden)}."
+    if data.hidden:
+        text = f"No visible effect at any size: {', '.join(data.hidden)}."
         note = style.wrap(text, BODY_PT, layout.width - 2 * MARGIN_IN)
     note_height = style.line_height(BODY_PT, len(note))
-    axis_height = BELOW if shown.has_fall else 0.15
+    axis_height = BELOW if data.has_fall else 0.15
     chart = page(texts, HEAD + layout.height + axis_height + note_height, layout.width)
     bottom = chart.body_bottom + note_height
     chart.write((MARGIN_IN, bottom), note, BODY_PT)
     bottom += axis_height
     cells = chart.axes_at(layout.left, bottom, layout.map_width, layout.height)
-    _draw_map(cells, shown, layout)
-    if shown.has_fall:
-        _frame(cells, shown, layout.height)
+    _draw_map(cells, data, layout)
+    if data.has_fall:
+        _frame(cells, data, layout.height)
         left = layout.left + layout.map_width + GAP
-        _draw_fall(chart.axes_at(left, bottom, FALL, layout.height), shown.fall, [*shown.rows])
+        _draw_fall(chart.axes_at(left, bottom, FALL, layout.height), data.fall, [*data.rows])
     return chart
 
 
-def _select(run: Run, rung: str | None, size: Size | None) -> Ablation:
+def _select(run: Run, rung: str | None, size: Size | None) -> AblationData:
     """Return what the chart shows of a run. The arguments are those of ablation()."""
     kernel = rung or next(reversed(ablated(run)), None)
     if kernel is None:
@@ -213,16 +213,16 @@ def _select(run: Run, rung: str | None, size: Size | None) -> Ablation:
     on_kernel = effects(run, kernel)
     falls = _falls(on_kernel)
     fall = falls[_shape_of_fall(kernel, falls, size)]
-    return Ablation(kernel, on_kernel, _rows(on_kernel, falls), fall, size is not None)
+    return AblationData(kernel, on_kernel, _rows(on_kernel, falls), fall, size is not None)
 
 
-def _layout(shown: Ablation) -> Layout:
+def _layout(data: AblationData) -> Layout:
     """Return where the parts of the chart are."""
-    names = [_name(row) for row in shown.rows.values()]
-    details = [_detail(setting, row) for setting, row in shown.rows.items()]
+    names = [_name(row) for row in data.rows.values()]
+    details = [_detail(setting, row) for setting, row in data.rows.items()]
     left = max(Rows(names, ROW).left, MARGIN_IN + 0.12 + widest(details, SMALL_PT))
-    map_width = CELL * len(shown.sizes)
-    fall_width = GAP + FALL if shown.has_fall else 0.0
+    map_width = CELL * len(data.sizes)
+    fall_width = GAP + FALL if data.has_fall else 0.0
     return Layout(
         ["unbiased reading", *names],
         ["TFLOP/s", *details],
@@ -318,49 +318,49 @@ def _detail(setting: str, row: Row) -> str:
     return f"{setting}={effect.value} · {NAMES[effect.corrupts]}"
 
 
-def _finding(shown: Ablation) -> str:
+def _finding(data: AblationData) -> str:
     """Return the pitfall that changes TFLOP/s most, at the given size or at any.
 
     Pitfalls that only change a share, of cuBLAS or of the peak, don't count.
     """
     single = [
         effect
-        for effect in shown.effects
+        for effect in data.effects
         if effect.setting not in COMBINED and effect.corrupts == "TFLOP/s" and effect.visible
     ]
-    if shown.is_size_given:
-        single = [effect for effect in single if effect.problem == shown.shape]
+    if data.is_size_given:
+        single = [effect for effect in single if effect.problem == data.shape]
     if not single:
-        return f"No single gremlin moves {shown.kernel}'s reading by more than the noise"
+        return f"No single gremlin moves {data.kernel}'s reading by more than the noise"
     worst = max(single, key=lambda effect: abs(math.log(effect.factor)))
     text = f"{in_words(worst)}\u00a0at\u00a0{worst.problem}"
-    return f"The largest gremlin in {shown.kernel}'s TFLOP/s: {worst.title}, {text}"
+    return f"The largest gremlin in {data.kernel}'s TFLOP/s: {worst.title}, {text}"
 
 
-def _subtitle(shown: Ablation) -> str:
+def _subtitle(data: AblationData) -> str:
     """Return the explanation of the heat map, and of the waterfall if it is drawn."""
     subtitle = (
-        f"How {shown.kernel}'s reading changes at one clock when one setting is biased, by size "
+        f"How {data.kernel}'s reading changes at one clock when one setting is biased, by size "
         "(M = N = K). Orange, + and ×: it reads too high; blue, − and ÷: too low; the stronger, "
         "the larger the effect; 0: not visible above the noise."
     )
-    if shown.has_fall:
+    if data.has_fall:
         subtitle += (
-            f" Right: from the unbiased to the naive reading at {shown.shape}, with what the "
+            f" Right: from the unbiased to the naive reading at {data.shape}, with what the "
             "settings do together."
         )
     return subtitle
 
 
-def _alt(shown: Ablation) -> list[str]:
+def _alt(data: AblationData) -> list[str]:
     """Return the alt text: each row's effects, and the ends of the waterfall."""
     kind = "Heat map of how each biased setting changes the reading"
-    alt = [f"{kind} of {shown.kernel}, by size"]
-    for setting, row in shown.every_row.items():
+    alt = [f"{kind} of {data.kernel}, by size"]
+    for setting, row in data.every_row.items():
         texts = ", ".join(f"{shape}: {text}" for shape, text in in_row(row).items())
         alt.append(f"{_name(row)} ({_detail(setting, row)}): {texts}")
-    if shown.has_fall:
-        alt.append(f"waterfall at {shown.shape}: {' to '.join(shown.fall.ends)} TFLOP/s")
+    if data.has_fall:
+        alt.append(f"waterfall at {data.shape}: {' to '.join(data.fall.ends)} TFLOP/s")
     return alt
 
 
@@ -378,7 +378,7 @@ def in_words(effect: Effect, factors: bool | None = None) -> str:
     return effect_in_words(effect, factors).replace(" ", "\u00a0")
 
 
-def _draw_map(axes: Axes, shown: Ablation, layout: Layout) -> None:
+def _draw_map(axes: Axes, data: AblationData, layout: Layout) -> None:
     """Draw the heat map's cells, and the names of its rows and columns.
 
     Lengths are inches: x from the left, y down from the row of unbiased readings.
@@ -387,13 +387,13 @@ def _draw_map(axes: Axes, shown: Ablation, layout: Layout) -> None:
     axes.set_axis_off()
     for line, (name, detail) in enumerate(zip(layout.names, layout.details, strict=True)):
         _draw_name(axes, (0, ROW * (line + 0.5)), name, detail)
-    unbiased = _unbiased(shown.rows)
-    for column, size in enumerate(shown.sizes):
+    unbiased = _unbiased(data.rows)
+    for column, size in enumerate(data.sizes):
         middle = CELL * (column + 0.5)
         axes.text(middle, -0.13, str(size), ha="center", va="center", weight="bold")
         reading = rate(unbiased.get(size))
         axes.text(middle, ROW / 2, reading, ha="center", va="center_baseline", color=MUTED)
-        for line, row in enumerate(shown.rows.values(), start=1):
+        for line, row in enumerate(data.rows.values(), start=1):
             CELLS.draw_cell(axes, line, column, _cell(row, size))
 
 
@@ -433,9 +433,9 @@ def _fill(effect: Effect | None) -> tuple[str, float]:
     return colour, min(math.sqrt(abs(magnitude)), 1.0)
 
 
-def _frame(axes: Axes, shown: Ablation, height: float) -> None:
+def _frame(axes: Axes, data: AblationData, height: float) -> None:
     """Draw a frame around the column of the waterfall's size. height: in inches."""
-    left = CELL * shown.sizes.index(shown.shape)
+    left = CELL * data.sizes.index(data.shape)
     frame = Rectangle((left, 0), CELL, height, fill=False, clip_on=False, zorder=4)
     frame.set(edgecolor=ACCENT, linewidth=1.2)
     axes.add_patch(frame)

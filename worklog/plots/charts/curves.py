@@ -23,9 +23,9 @@ def curves(
     finding: str,
     series: Mapping[str, Mapping[int, float]],
     label: str,
+    *,
     x: str,
     y: str,
-    *,
     subtitle: str = "",
     limit: Mapping[int, float] = {},
 ) -> Chart:

@@ -47,7 +47,7 @@ NAME_WIDTH = 1.4
 
 
 @dataclass(frozen=True)
-class Ladder:
+class LadderData:
     """The measurements that the chart shows."""
 
     shape: Shape
@@ -85,10 +85,10 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     size: default, 4096, else the largest measured size
     """
     run = selection.as_run(run)
-    shown = _select(run, size)
-    pitch = PITCH if shown.marks else BARE_PITCH
+    data = _select(run, size)
+    pitch = PITCH if data.marks else BARE_PITCH
     rows = Rows(
-        [_row_name(m.kernel, shown.user_kernels) for m in shown.kernels],
+        [_row_name(m.kernel, data.user_kernels) for m in data.kernels],
         pitch,
         THICKNESS,
         head=HEAD,
@@ -97,35 +97,35 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     )
     texts = Texts(
         "ladder",
-        finding=_finding(shown),
-        subtitle=_subtitle(shown),
-        footer=_footer(run, shown),
-        alt=_alt(shown),
+        finding=_finding(data),
+        subtitle=_subtitle(data),
+        footer=_footer(run, data),
+        alt=_alt(data),
     )
 
     def draw(axes: Axes) -> None:
         rows.draw_names(axes)
-        _draw_scales(axes, shown)
-        for row_y, m in zip(rows.ys, shown.kernels, strict=True):
+        _draw_scales(axes, data)
+        for row_y, m in zip(rows.ys, data.kernels, strict=True):
             if measured(m):
-                rows.draw_bar_off_line(axes, row_y, _bar(m, shown), shown.cublas)
+                rows.draw_bar_off_line(axes, row_y, _bar(m, data), data.cublas)
             else:
-                _draw_reason(axes, m, shown.cublas, row_y)
-            if m.kernel in shown.marks:
+                _draw_reason(axes, m, data.cublas, row_y)
+            if m.kernel in data.marks:
                 mark_y = row_y + MARK_LANE - BAR_LANE
-                _draw_mark(axes, shown.marks[m.kernel], shown.cublas, mark_y)
+                _draw_mark(axes, data.marks[m.kernel], data.cublas, mark_y)
 
     margins = Margins(left=rows.left, right=0.2, above=0.4, below=0.4)
     return on_axes(ax, draw, texts, height=rows.height, margins=margins)
 
 
-def _select(run: Run, size: Size | None) -> Ladder:
+def _select(run: Run, size: Size | None) -> LadderData:
     """Return the measurements of a run at one size."""
     shape = selection.shape_to_draw(run, size)
     kernels = selection.rows(run, shape)
     names = [m.kernel for m in kernels]
     article = ARTICLE_PERCENT if shape == selection.ARTICLE_SHAPE else {}
-    return Ladder(
+    return LadderData(
         shape,
         kernels,
         user_kernels={name for name in names if run.kernels.get(name, {}).get("user")},
@@ -134,53 +134,53 @@ def _select(run: Run, size: Size | None) -> Ladder:
     )
 
 
-def _finding(shown: Ladder) -> str:
+def _finding(data: LadderData) -> str:
     """Return the best rung's share of cuBLAS; of the user's kernels, if one was measured."""
-    rungs = [m for m in shown.timed if m.kernel != CUBLAS]
+    rungs = [m for m in data.timed if m.kernel != CUBLAS]
     rungs.sort(key=lambda m: m.tflops or 0.0)
     if not rungs:
         return "No rung was measured at this size; cuBLAS was"
-    of_user = [m for m in rungs if m.kernel in shown.user_kernels]
+    of_user = [m for m in rungs if m.kernel in data.user_kernels]
     best = of_user[-1] if of_user else rungs[-1]
     finding = f"{best.kernel} reaches {share(best)} of cuBLAS"
     slower = rungs[: rungs.index(best)]
     if not slower:
         return finding
-    if shown.user_kernels:
+    if data.user_kernels:
         return f"{finding}, more than {slower[-1].kernel}"
     speedup = (best.tflops or 0.0) / (slower[0].tflops or 1.0)
     digits = 0 if speedup >= 10 else 1
     return f"{finding}, {speedup:.{digits}f} times {slower[0].kernel}"
 
 
-def _subtitle(shown: Ladder) -> str:
+def _subtitle(data: LadderData) -> str:
     """Return the explanation of the bars and, if there are any, of the article's marks."""
     subtitle = (
-        f"C = A·B in FP32, {dimensions(shown.shape)}. Bars: median TFLOP/s of each rung with its "
+        f"C = A·B in FP32, {dimensions(data.shape)}. Bars: median TFLOP/s of each rung with its "
         "95 % interval, and its share of cuBLAS, timed in the same loop."
     )
-    if shown.marks:
+    if data.marks:
         subtitle += " Circles: the article's shares, on another GPU."
     return subtitle
 
 
-def _footer(run: Run, shown: Ladder) -> list[str]:
+def _footer(run: Run, data: LadderData) -> list[str]:
     """Return the sources, and a note if an interval is too wide."""
     footer = [run.full_label]
-    if shown.marks:
+    if data.marks:
         footer.append(ARTICLE_SOURCE)
-    if not all(m.converged for m in shown.timed):
+    if not all(m.converged for m in data.timed):
         footer.append("* the interval is wider than requested")
     return footer
 
 
-def _alt(shown: Ladder) -> list[str]:
+def _alt(data: LadderData) -> list[str]:
     """Return the alt text: each kernel's rate, and the measured ceiling."""
-    size = dimensions(shown.shape)
+    size = dimensions(data.shape)
     alt = [f"Bar chart of FP32 matrix multiplication at {size} with the share of cuBLAS"]
-    alt += [f"{m.kernel}: {_text(m)}" for m in shown.kernels]
-    if shown.ceiling:
-        alt.append(f"measured FP32 ceiling: {rate(shown.ceiling)} TFLOP/s")
+    alt += [f"{m.kernel}: {_text(m)}" for m in data.kernels]
+    if data.ceiling:
+        alt.append(f"measured FP32 ceiling: {rate(data.ceiling)} TFLOP/s")
     return alt
 
 
@@ -197,12 +197,12 @@ def _row_name(kernel: str, user_kernels: Collection[str]) -> str:
     return style.shorten(name, BODY_PT, NAME_WIDTH)
 
 
-def _bar(m: Measurement, shown: Ladder) -> Bar:
+def _bar(m: Measurement, data: LadderData) -> Bar:
     """Return a kernel's bar. The accent is for the user's kernels, if there are any."""
     colour = ACCENT
     if m.kernel == CUBLAS:
         colour = BASELINE
-    elif shown.user_kernels and m.kernel not in shown.user_kernels:
+    elif data.user_kernels and m.kernel not in data.user_kernels:
         colour = DEFLATES
     text = _text(m)
     if not m.converged:
@@ -217,23 +217,23 @@ def _draw_reason(axes: Axes, m: Measurement, cublas: float, row_y: float) -> Non
     annotate(axes, reason, (0, row_y), va="center", color=MUTED, style="italic", bbox=ON_PAPER)
 
 
-def _draw_scales(axes: Axes, shown: Ladder) -> None:
+def _draw_scales(axes: Axes, data: LadderData) -> None:
     """Draw the axes in TFLOP/s and in percent of cuBLAS, and lines at cuBLAS and the ceiling."""
-    axes.set(xlim=(0, 1.06 * shown.highest), xlabel="TFLOP/s")
+    axes.set(xlim=(0, 1.06 * data.highest), xlabel="TFLOP/s")
     above = axes.twiny()
-    above.set_xlim(0, 100 * axes.get_xlim()[1] / shown.cublas)
+    above.set_xlim(0, 100 * axes.get_xlim()[1] / data.cublas)
     above.spines["top"].set_visible(True)
     above.spines[["left", "bottom"]].set_visible(False)
     above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
     label = "% of cuBLAS"
-    if shown.marks:
+    if data.marks:
         label += ", bars on this GPU · ○ article, RTX A6000"
     above.set_xlabel(label)
-    reference_line(axes, shown.cublas, f"cuBLAS {rate(shown.cublas)}", HEAD - 0.1)
-    if shown.ceiling:
+    reference_line(axes, data.cublas, f"cuBLAS {rate(data.cublas)}", HEAD - 0.1)
+    if data.ceiling:
         ceiling_y = HEAD - 0.12 - style.line_height(SMALL_PT)
-        text = f"measured FP32 ceiling {rate(shown.ceiling)}"
-        reference_line(axes, shown.ceiling, text, ceiling_y)
+        text = f"measured FP32 ceiling {rate(data.ceiling)}"
+        reference_line(axes, data.ceiling, text, ceiling_y)
 
 
 def _draw_mark(axes: Axes, percent: float, cublas: float, row_y: float) -> None:

@@ -49,8 +49,8 @@ Series = Mapping[str, Sequence[tuple[float, ...]]]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The lines that are shown, and what they are of."""
+class LinesData:
+    """The lines that are data, and what they are of."""
 
     series: Series
     baselines: Collection[str]  # the names of the baselines' lines
@@ -66,7 +66,7 @@ class Shown:
     def ranking(self) -> list[str]:
         """The lines that reach the largest x.
 
-        The best line that isn't a baseline is the first, then all others follow, the best first.
+        The best line that isn't a baseline is the first, then all rivals follow, the best first.
         """
         reach = max(points[-1][0] for points in self.series.values())
         ranking = [name for name, points in self.series.items() if points[-1][0] == reach]
@@ -91,8 +91,8 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     the first kernel that alternated with it. Of matrix products, the square ones are drawn.
     Example: `worklog.plots.lines(run, y="gbs")`.
     """
-    shown, timed = _select(run, x, y)
-    return _draw(run, shown, timed, name="lines", height=HEIGHT, ax=ax)
+    data, timed = _select(run, x, y)
+    return _draw(run, data, timed, name="lines", height=HEIGHT, ax=ax)
 
 
 @style.chart
@@ -105,13 +105,13 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     run: a run, or its `frame()`
     """
     run = as_run(run)
-    shown, timed = _select(run, "N", "share")
-    chart: Chart = _draw(run, shown, timed, name="sizes", height=TALL, ax=None)
+    data, timed = _select(run, "N", "share")
+    chart: Chart = _draw(run, data, timed, name="sizes", height=TALL, ax=None)
     return chart
 
 
-def _select(run: Run, axis: str, quantity: str) -> tuple[Shown, list[Measurement]]:
-    """Return the lines that are shown, and their measurements.
+def _select(run: Run, axis: str, quantity: str) -> tuple[LinesData, list[Measurement]]:
+    """Return the lines that are data, and their measurements.
 
     axis, quantity: as x and y of lines()
     """
@@ -131,12 +131,12 @@ def _select(run: Run, axis: str, quantity: str) -> tuple[Shown, list[Measurement
             f"no line has two points over {axis or 'an axis'}: "
             "measure two values of an axis with numbers"
         )
-    return Shown(series, baselines, axis, quantity), timed
+    return LinesData(series, baselines, axis, quantity), timed
 
 
 def _draw(
     run: Run,
-    shown: Shown,
+    data: LinesData,
     timed: Sequence[Measurement],
     *,
     name: str,
@@ -148,24 +148,24 @@ def _draw(
     name: the stem of the chart's file
     height: of the axes, in inches
     """
-    colours = _colours(shown)
+    colours = _colours(data)
     lines = [
-        Line(line, points, colours[line], line in shown.baselines, NAME_LOOKS[colours[line]])
-        for line, points in shown.series.items()
+        Line(line, points, colours[line], line in data.baselines, NAME_LOOKS[colours[line]])
+        for line, points in data.series.items()
     ]
     # Kernels that this run measured: if other runs did also, the footer names places.
     mixed = {m.kernel for m in timed if m.label == run.label}
     texts = Texts(
         name,
-        finding=_finding(shown),
-        subtitle=_subtitle(shown),
+        finding=_finding(data),
+        subtitle=_subtitle(data),
         footer=selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel),
-        alt=_alt(shown),
+        alt=_alt(data),
     )
 
     def draw(axes: Axes) -> None:
-        x_axis(axes, lines, shown.axis)
-        _y_axis(axes, lines, shown)
+        x_axis(axes, lines, data.axis)
+        _y_axis(axes, lines, data)
         draw_lines(axes, lines)
 
     return on_axes(ax, draw, texts, height=height, margins=MARGINS)
@@ -180,61 +180,61 @@ def _default_x(timed: Sequence[Measurement]) -> str:
     return next((name for name, numbers in values.items() if len(numbers) > 1), "")
 
 
-def _finding(shown: Shown) -> str:
+def _finding(data: LinesData) -> str:
     """Return the best line's value at the largest x, compared with the next line's."""
-    best, *others = shown.ranking
-    first_x, first, *_ = shown.series[best][0]
-    reach, value, low, high = shown.series[best][-1]
-    finding = f"{best}: {value:.4g} {shown.unit} at {shown.axis} = {reach:g}"
-    if shown.quantity == "share":
+    best, *rivals = data.ranking
+    first_x, first, *_ = data.series[best][0]
+    reach, value, low, high = data.series[best][-1]
+    finding = f"{best}: {value:.4g} {data.unit} at {data.axis} = {reach:g}"
+    if data.quantity == "share":
         return f"{finding}, {first:.4g} % at {first_x:g}"
-    if not others:
+    if not rivals:
         return finding
-    _, second, second_low, second_high = shown.series[others[0]][-1]
+    _, second, second_low, second_high = data.series[rivals[0]][-1]
     if second_low <= high and low <= second_high:
-        return f"{finding}, where {others[0]} can't be distinguished from it"
-    if shown.quantity == "us":
-        return f"{finding}, {second / value:.3g} times as fast as {others[0]}"
-    return f"{finding}, {value / second:.3g} times the rate of {others[0]}"
+        return f"{finding}, where {rivals[0]} can't be distinguished from it"
+    if data.quantity == "us":
+        return f"{finding}, {second / value:.3g} times as fast as {rivals[0]}"
+    return f"{finding}, {value / second:.3g} times the rate of {rivals[0]}"
 
 
-def _subtitle(shown: Shown) -> str:
+def _subtitle(data: LinesData) -> str:
     """Return the explanation of both axes and of the bands."""
-    quantity = QUANTITIES.get(shown.quantity, f"{shown.unit}, from the median time")
+    quantity = QUANTITIES.get(data.quantity, f"{data.unit}, from the median time")
     band = "bands: 95 % interval, mostly narrower than a line"
-    return f"{quantity}, against {shown.axis}; {band}."
+    return f"{quantity}, against {data.axis}; {band}."
 
 
-def _alt(shown: Shown) -> list[str]:
+def _alt(data: LinesData) -> list[str]:
     """Return the alt text: the points of each line."""
-    alt = [f"Line chart of {shown.unit} against {shown.axis}"]
-    for line, points in shown.series.items():
+    alt = [f"Line chart of {data.unit} against {data.axis}"]
+    for line, points in data.series.items():
         texts = [f"{point[1]:.4g} at {point[0]:g}" for point in points]
         alt.append(f"{line} {', '.join(texts)}")
     return alt
 
 
-def _y_axis(axes: Axes, lines: Sequence[Line], shown: Shown) -> None:
+def _y_axis(axes: Axes, lines: Sequence[Line], data: LinesData) -> None:
     """Prepare the vertical axis: logarithmic if values differ much. A share's is linear."""
     ys = values_of(lines, 1)
-    if shown.quantity != "share" and max(ys) / min(ys) >= WIDE:
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), shown.unit, log=10)
+    if data.quantity != "share" and max(ys) / min(ys) >= WIDE:
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), data.unit, log=10)
     else:
         highest = max(values_of(lines, 3))
-        scale(axes.yaxis, MaxNLocator(7), shown.unit, (0, 1.08 * highest))
-    if shown.quantity == "share":
+        scale(axes.yaxis, MaxNLocator(7), data.unit, (0, 1.08 * highest))
+    if data.quantity == "share":
         axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
 
 
-def _colours(shown: Shown) -> dict[str, str]:
+def _colours(data: LinesData) -> dict[str, str]:
     """Return each line's colour.
 
-    The best line has the accent, the next line a colour, baselines are in ink, others are grey.
+    The best line has the accent, the next line a colour, baselines are in ink, rivals are grey.
     """
-    best, *others = shown.ranking
-    colours = {name: INK if name in shown.baselines else GREY for name in shown.series}
+    best, *rivals = data.ranking
+    colours = {name: INK if name in data.baselines else GREY for name in data.series}
     colours[best] = ACCENT
-    second = next((name for name in others if name not in shown.baselines), None)
+    second = next((name for name in rivals if name not in data.baselines), None)
     if second is not None:
         colours[second] = OTHER
     return colours

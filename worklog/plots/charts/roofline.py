@@ -59,15 +59,15 @@ class Rungs:
     source: str = ""  # for the footer, if they were measured
 
     @property
-    def named(self) -> dict[str, Point]:
-        """The points by the rungs' names with their rates."""
+    def by_label(self) -> dict[str, Point]:
+        """The points by the names with the rates."""
         return {f"{name} {rate(point[1])}": point for name, point in self.points.items()}
 
     @property
     def large(self) -> dict[str, Point]:
         """The named points of the rungs with the largest tiles."""
         highest = max(point[0] for point in self.points.values())
-        return {name: point for name, point in self.named.items() if point[0] > LARGE * highest}
+        return {name: point for name, point in self.by_label.items() if point[0] > LARGE * highest}
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _draw_whole(axes: Axes, rungs: Rungs, roofs: Roofs) -> None:
     """Draw all rungs under the roofs; name those that aren't enlarged."""
     _draw_roofs(axes, rungs, roofs)
     _draw_climb(axes, rungs.points)
-    small = {name: point for name, point in rungs.named.items() if name not in rungs.large}
+    small = {name: point for name, point in rungs.by_label.items() if name not in rungs.large}
     name_points(axes, small, _looks(small))
 
 

@@ -140,8 +140,8 @@ def _alt(sampled: Sampled) -> list[str]:
         f"±{sampled.precision:g} %"
     ]
     for index in range(0, len(running.steps), max(1, len(running.steps) // 6)):
-        half = f"±{running.half_percent(index):.2f} % after {running.steps[index]}"
-        alt.append(f"{half}, σ / mean {running.noise[index]:.2f} %")
+        interval = f"±{running.half_percent(index):.2f} % after {running.steps[index]}"
+        alt.append(f"{interval}, σ / mean {running.noise[index]:.2f} %")
     return alt
 
 

@@ -33,7 +33,10 @@ class Line:
 
 
 def values_of(lines: Sequence[Line], index: int) -> set[float]:
-    """Return the values at this index of all points: 0 is x, 1 is y, 3 is y's upper end."""
+    """Return the values of all points at this index.
+
+    index: 0 is x, 1 is y, 3 is y's upper end
+    """
     values = set[float]()
     for line in lines:
         values |= {point[index] for point in line.points}
@@ -55,7 +58,9 @@ def x_axis(axes: Axes, lines: Sequence[Line], label: str, wide: float = WIDE) ->
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line], widest_pt: float = BODY_PT) -> None:
-    """Draw lines in their bands, the accented line in front, and a name at each line's end.
+    """Draw lines in their bands, with a name at each line's end.
+
+    The accented line is in front.
 
     widest_pt: the size of names for which the axes leave room
     """

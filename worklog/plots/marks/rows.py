@@ -129,18 +129,20 @@ def inch(axes: Axes) -> float:
     return axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width
 
 
-def reference_line(axes: Axes, x: float, text: str, top: float) -> None:
+def reference_line(axes: Axes, position: float, text: str, top: float) -> None:
     """Draw a vertical line through rows, from `top` down.
 
-    The text is next to the line's upper end, on the side with more room.
+    The text is next to the line's upper end, on the side with more space.
+
+    position: the line's x
     """
     axes.plot(
-        [x, x],
+        [position, position],
         [top - 0.06, axes.get_ylim()[0]],
         color=MUTED,
         linewidth=0.9,
         zorder=0.5,
         clip_on=False,
     )
-    gap = 4 if x < axes.get_xlim()[1] / 3 else -4
-    annotate(axes, text, (x, top), gap=gap, va="center", color=MUTED, annotation_clip=False)
+    gap = 4 if position < axes.get_xlim()[1] / 3 else -4
+    annotate(axes, text, (position, top), gap=gap, va="center", color=MUTED, annotation_clip=False)
