@@ -29,7 +29,7 @@ BELOW = 0.3
 CELL_WIDE = 0.9
 CELL_HIGH = 0.42
 MAP_LEFT = 0.8
-CELLS = Cells(1.0, 1.0, x_gap=0.04, y_gap=0.06)
+CELLS = Cells(1.0, 1.0, left=-0.5, top=-0.5, x_gap=0.04, y_gap=0.06)
 Times = Mapping[str, Measurement]  # by tile
 
 
@@ -196,11 +196,11 @@ def heat_map(
         span = max(np.nanmax(best.percent) - low, 1e-9)
         for (row, column), percent in np.ndenumerate(best.percent):
             CELLS.draw_cell(axes, row, column, _cell(percent, low, span))
-        axes.set(xlim=(0, len(best.across)), ylim=(len(best.down), 0), xlabel=best.x, ylabel=best.y)
-        middles = np.arange(len(best.across)) + 0.5
-        axes.set_xticks(middles, [str(value) for value in best.across])
-        middles = np.arange(len(best.down)) + 0.5
-        axes.set_yticks(middles, [str(value) for value in best.down])
+        columns = len(best.across)
+        rows = len(best.down)
+        axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), xlabel=best.x, ylabel=best.y)
+        axes.set_xticks(range(columns), [str(value) for value in best.across])
+        axes.set_yticks(range(rows), [str(value) for value in best.down])
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
 

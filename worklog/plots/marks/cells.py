@@ -28,6 +28,8 @@ class Cells:
 
     width: float  # of a column
     height: float  # of a row
+    left: float = 0.0  # of the first column
+    top: float = 0.0  # of the first row
     x_gap: float = 0.0  # between two columns
     y_gap: float = 0.0  # between two rows
     outline: str | None = None  # its colour
@@ -35,8 +37,10 @@ class Cells:
 
     def draw_cell(self, axes: Axes, row: int, column: int, cell: Cell) -> None:
         """Draw one cell with its text."""
+        left = self.left + self.width * column
+        top = self.top + self.height * row
         rectangle = Rectangle(
-            (self.width * column + self.x_gap / 2, self.height * row + self.y_gap / 2),
+            (left + self.x_gap / 2, top + self.y_gap / 2),
             self.width - self.x_gap,
             self.height - self.y_gap,
             facecolor=cell.fill,
@@ -46,8 +50,8 @@ class Cells:
         )
         axes.add_patch(rectangle)
         axes.text(
-            self.width * (column + 0.5),
-            self.height * (row + 0.5),
+            self.left + self.width * (column + 0.5),
+            self.top + self.height * (row + 0.5),
             cell.text,
             ha="center",
             va=self.text_va,
