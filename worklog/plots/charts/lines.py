@@ -50,7 +50,7 @@ Series = Mapping[str, Sequence[tuple[float, ...]]]
 
 @dataclass(frozen=True)
 class LinesData:
-    """The lines that are data, and what they are of."""
+    """The lines that are drawn, and what they are of."""
 
     series: Series
     baselines: Collection[str]  # the names of the baselines' lines
@@ -111,7 +111,7 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
 
 
 def _select(run: Run, axis: str, quantity: str) -> tuple[LinesData, list[Measurement]]:
-    """Return the lines that are data, and their measurements.
+    """Return the lines that are drawn, and their measurements.
 
     axis, quantity: as x and y of lines()
     """

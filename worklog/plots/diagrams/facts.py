@@ -286,7 +286,8 @@ def _require_unbiased_loop(run: Run) -> None:
         if pitfall.setting in LOOP and value != pitfall.unbiased:
             raise NothingToDraw(
                 f"the run was measured with {pitfall.setting}={value}, "
-                f"which this diagram does not show: measure again with {pitfall.setting}={pitfall.unbiased}"
+                "which this diagram does not show: "
+                f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
 
 
