@@ -144,7 +144,7 @@ def drawn_before(monkeypatch):
 @pytest.fixture
 def one_png(monkeypatch):
     """Every SVG, and of the PNGs, which take longest, the ladder: all of them are made in the same way."""
-    from worklog.plots.figure import Drawing
+    from worklog.plots.drawing import Drawing
 
     encoded = Drawing.encoded
     monkeypatch.setattr(

@@ -175,7 +175,7 @@ over = {
     for name, rows in saved.groupby("kernel", sort=False)
 }
 finding = "A warm L2 saves register_banks as much as kernels that wait for each tile"
-plots.curves(finding, over, waits.label, "K tiles", "µs saved")
+plots.curves(finding, over, waits.label, x="K tiles", y="µs saved")
 
 # %% [markdown]
 # **What happened:** it isn't bandwidth: at 1024, all three matrices take 12 MiB, a few µs of memory, and `vectorized`

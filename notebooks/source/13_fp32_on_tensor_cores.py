@@ -171,7 +171,7 @@ sizes = [128, 256, 512, 1024, 2048, 4096]
 curves, limit = tensor.error_growth(sizes, 32), {k: rms_limit(k) for k in sizes}
 finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
 label = "emulated · sm_90 PTX; U(-1, 1), 32 x 32 elements of C; dashed: the limit of class fp32"
-plots.curves(finding, curves, label, "K", "rms error, u·D", limit=limit)
+plots.curves(finding, curves, label, x="K", y="rms error, u·D", limit=limit)
 
 # %% [markdown]
 # **What happened:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But

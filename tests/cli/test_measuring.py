@@ -23,6 +23,7 @@ from worklog.cli import figures
 from worklog.cli.figures import markers
 from worklog.kernel import LADDER
 from worklog.kernel.best import table
+from worklog.plots import gallery
 from worklog.problem import Shape, drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
@@ -168,7 +169,7 @@ def article(monkeypatch, tmp_path):
     monkeypatch.setattr(sources, "live_wanted", lambda: True)
     monkeypatch.setattr(sources, "source_changed", lambda *_: False)  # a function stands in for it
     monkeypatch.setattr(execute, "carry_out", partial(execute.carry_out, command=command))
-    monkeypatch.setattr(plots, "rendered", lambda chart: {".svg": chart.svg().encode()})
+    monkeypatch.setattr(gallery, "rendered", lambda chart: {".svg": chart.svg().encode()})
     # Another process would not see what is replaced here.
     monkeypatch.setattr(figures, "drawing_processes", partial(ThreadPoolExecutor, 1))
     counts = Counter[str]()

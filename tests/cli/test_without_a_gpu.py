@@ -98,6 +98,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         out: Path,
         others: Collection[str],
         before: plots.Drawn,
+        *,
         progress: Progress,
         pool: object,
     ) -> plots.Drawn:
@@ -147,8 +148,8 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
 @pytest.mark.parametrize("command", ["article", "figures"])
 def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, monkeypatch, tmp_path):
     """The table is rewritten, and the exit code is 1."""
-    drawn = plots.Drawn(failed={"ladder": "KeyError: 'x' (rates.py:1)"}, source=Path("kept.jsonl"))
-    monkeypatch.setattr(plots, "draw_all", lambda *given: drawn)
+    drawn = plots.Drawn(failed={"ladder": "KeyError: 'x' (ladder.py:1)"}, source=Path("kept.jsonl"))
+    monkeypatch.setattr(plots, "draw_all", lambda *given, **options: drawn)
     monkeypatch.setattr(
         "worklog.cli.figures.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
@@ -156,7 +157,7 @@ def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, mon
     (tmp_path / "README.md").write_text("\n".join(markers("table")))
     result = worklog(command)
     assert result.exit_code == 1 and "1 figure could not be drawn" in result.stderr
-    assert "  ladder: KeyError: 'x' (rates.py:1)\n" in result.stderr
+    assert "  ladder: KeyError: 'x' (ladder.py:1)\n" in result.stderr
     assert "`worklog figures --run kept.jsonl`" in result.stderr
     assert result.stdout.endswith("table rewritten: README.md\n") is (command == "article")
 

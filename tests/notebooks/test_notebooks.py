@@ -48,7 +48,7 @@ ANOTHER_MACHINE = {
 # Before each notebook: no names of the one before. Only texts are compared, so charts are not drawn.
 FRESH = """%reset -f
 get_ipython().extension_manager.loaded.discard("worklog")
-from worklog.plots.figure import Drawing
+from worklog.plots.drawing import Drawing
 Drawing._repr_mimebundle_ = lambda chart, **_: {"text/plain": chart.alt}
 %reset -f
 """

@@ -38,8 +38,9 @@ from worklog.kernel import LADDER, TENSOR
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.lab.widgets import Panel
-from worklog.plots import FIGURES, Drawing
+from worklog.plots import Drawing
 from worklog.plots.charts.ablation import in_row
+from worklog.plots.registry import FIGURES
 from worklog.problem import Point, Shape
 from worklog.runner.job import Job, ablation_jobs, product_job
 from worklog.runner.prepared import Prepared, measurement

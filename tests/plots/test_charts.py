@@ -30,8 +30,8 @@ from worklog.errors import BadSetting
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
-from worklog.plots.charts.rates import ARTICLE_PERCENT
-from worklog.plots.figure import in_the_dark
+from worklog.plots.charts.ladder import ARTICLE_PERCENT
+from worklog.plots.drawing import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
@@ -236,11 +236,11 @@ for name, (draw, words) in {
         "16.0 per load (float4) | no shared memory | 25 % conflicts",
     ),
     "error growth": (
-        lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit=LIMIT),
+        lambda: plots.curves("It grows", GROWTH, EMULATED, x="K", y="u·D", limit=LIMIT),
         "never | 128 | 1024",
     ),
     "curves": (
-        lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"),
+        lambda: plots.curves("Saved", GROWTH, EMULATED, x="K tiles", y="µs"),
         "K tiles | µs | 20 | 1024",
     ),
     "tile map": (lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240"),

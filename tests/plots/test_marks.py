@@ -29,9 +29,7 @@ from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import (
     DIAGRAMS,
-    FIGURES,
     Chart,
-    NotDrawn,
     ablation,
     bars,
     calibration,
@@ -41,8 +39,10 @@ from worklog.plots import (
     roofline,
     save,
 )
-from worklog.plots.charts.tiles import first_block
-from worklog.plots.figure import Drawing
+from worklog.plots.charts.ownership import first_block
+from worklog.plots.drawing import Drawing
+from worklog.plots.gallery import NotDrawn, write_gallery
+from worklog.plots.registry import FIGURES
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -673,11 +673,11 @@ def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_pa
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
     own = tmp_path / "README.md"
     ladder = {"ladder": drawn("ladder")}
-    assert plots.write_gallery({}, {}, tmp_path) is None and not own.exists()
+    assert write_gallery({}, {}, tmp_path) is None and not own.exists()
     own.write_text(page)
-    assert plots.write_gallery(ladder, {}, tmp_path) == own and "diagram" not in own.read_text()
+    assert write_gallery(ladder, {}, tmp_path) == own and "diagram" not in own.read_text()
     own.write_text("# My project")
-    assert plots.write_gallery(ladder, {}, tmp_path) is None and own.read_text() == "# My project"
+    assert write_gallery(ladder, {}, tmp_path) is None and own.read_text() == "# My project"
 
 
 def contrast(a: str, b: str) -> float:

@@ -55,7 +55,7 @@ def against_each_other(
     """Tiles in one loop on each card."""
     kernels = {variant.name: variant.kernel for variant in chosen.kept if variant.name in names}
     job = product_job(names[0], chosen.shape, (), *names[1:])
-    how = partial(on_card, "finals", Harness(), None)
+    how = partial(on_card, sweep="finals", harness=Harness(), command=None)
     return [
         future.result().measurement
         for future in [card.submit(how, job, kernels) for card in workers.each_card]

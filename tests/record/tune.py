@@ -28,7 +28,7 @@ from worklog.problem import Shape, drawn
 from worklog.runner.execute import carry_out
 from worklog.runner.job import Changes, Job, product_job
 from worklog.runs import Gpu, Run
-from worklog.runs.text import TimeTable as Rows
+from worklog.runs.text import Table as Rows
 from worklog.settings import Harness
 
 COUNT = 48  # shapes

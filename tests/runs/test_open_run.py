@@ -128,7 +128,8 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
 def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
     options: list[str] = []
     monkeypatch.setattr(
-        "worklog.plots.draw_all", lambda run, *_: options.append(run.origin) or plots.Drawn()
+        "worklog.plots.draw_all",
+        lambda run, *_, **how: options.append(run.origin) or plots.Drawn(),
     )
     monkeypatch.chdir(tmp_path)
     drawn = typed("figures"), typed("article", "--out", "figures")

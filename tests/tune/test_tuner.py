@@ -137,7 +137,8 @@ def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):
 
 def test_a_card_has_one_child_for_a_sweep_and_another_one_for_the_next():
     heads = [
-        on_card(sweep, LOOSE, COMMAND, None, {}).head for sweep in ("first", "first", "second")
+        on_card(None, {}, sweep=sweep, harness=LOOSE, command=COMMAND).head
+        for sweep in ("first", "first", "second")
     ]
     end_child()
     assert [bool(head) for head in heads] == [True, False, True]

@@ -16,7 +16,7 @@ from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources
 from worklog.kernel.inspection import inspect
 from worklog.kernel.ladder import kernel_of
-from worklog.plots.charts.tiles import first_block
+from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
 from worklog.runs import NothingToDraw
 from worklog.viewer.accesses import Access, access

@@ -27,7 +27,8 @@ from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
 from worklog.lab import exercises
 from worklog.lab import site as pages
 from worklog.peers import exploits
-from worklog.plots import Drawing, shape_to_draw
+from worklog.plots import Drawing, gallery
+from worklog.plots.selection import shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, execute, sources
 from worklog.runner.job import Job, article_jobs, jobs_of
@@ -82,7 +83,7 @@ def error_growth() -> Drawing:
     curves = tensor_products.error_growth(GROWTH, ELEMENTS)
     limit = {k: rms_limit(k) for k in GROWTH}
     return plots.curves(
-        finding, curves, label, "K", "rms error, u·D", subtitle=subtitle, limit=limit
+        finding, curves, label, x="K", y="rms error, u·D", subtitle=subtitle, limit=limit
     )
 
 
@@ -182,14 +183,14 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
     _require_checkout()
     earlier = runs.open_run(resumed) if resumed is not None else None
     path = earlier.path if earlier is not None and earlier.path is not None else new_path()
-    attempts = dict[str, Future[plots.Attempt]]()
+    attempts = dict[str, Future[gallery.Attempt]]()
     with _telling_how_to_resume(path, out), drawing_processes() as pool:
 
         def draw_ahead() -> None:
             """Draw the charts that don't depend on the run."""
             if pool is not None and not attempts:
                 for name, draw in others(recorded=False).items():
-                    attempts[name] = pool.submit(plots.attempt, draw)
+                    attempts[name] = pool.submit(gallery.attempt, draw)
 
         if earlier is not None:
             run = _resumed(earlier, harness, draw_ahead)
@@ -313,7 +314,7 @@ def _draw(
     drawn: charts that are drawn already
     """
     with options.progress_bar() as progress:
-        drawn = plots.draw_all(run, out, extra, drawn, progress, pool)
+        drawn = plots.draw_all(run, out, extra, drawn, progress=progress, pool=pool)
     lines = [f"figures from: {run.label}"]
     light = [
         path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")

@@ -18,6 +18,7 @@ from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_
 from worklog.settings import WALL_CLOCK, Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked", "calibrate",
-    "certificate", "cross_check", "input_sets", "nothing", "off_the_lock", "time_in_turn",
+    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked",
+    "calibrate", "certificate", "cross_check", "input_sets", "nothing", "off_the_lock",
+    "time_in_turn",
 ]  # fmt: skip

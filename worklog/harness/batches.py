@@ -106,7 +106,8 @@ class Stopwatch:
         """Begin the timed part."""
         if not self._left or self._left[0][0] != button:
             raise BadSetting(
-                f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch"
+                f"stopwatch.{button}() out of turn: "
+                "call start() once, then stop() once, in each launch"
             )
         self._left.pop(0)[1]()
 
@@ -219,6 +220,7 @@ def take_batch(
     launches: Sequence[Timed],
     count: int,
     harness: Harness,
+    *,
     first: int = 0,
     move: Launch | None = None,
     in_placement: int = 1,
@@ -347,6 +349,7 @@ def hot(
     launches: Sequence[Timed],
     us: Sequence[float],
     harness: Harness,
+    *,
     offset_us: float,
 ) -> list[list[float]]:
     """Time launches in a row: µs of one launch in each batch, for each launch.
@@ -377,6 +380,7 @@ def cross_check(
     launch: Launch,
     offset_us: float,
     launch_us: float,
+    *,
     limit: float | None = None,
 ) -> tuple[float | str, list[str]]:
     """Compare the events with the wall clock, for one launch with a warm L2.
@@ -403,7 +407,10 @@ def cross_check(
     allowed_us = max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us
     if abs(wall_us - events_us) <= allowed_us:
         return wall_us, []
-    readings = f"the {WALL_CLOCK} reads {wall_us:.2f} µs, events read {events_us:.2f} µs (both with a warm L2"
+    readings = (
+        f"the {WALL_CLOCK} reads {wall_us:.2f} µs, events read {events_us:.2f} µs "
+        "(both with a warm L2"
+    )
     host_us = host_us_of(timeline, launch)
     if host_us > events_us:
         readings += f"; the host takes {host_us:.1f} µs to launch it"

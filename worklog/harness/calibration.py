@@ -167,10 +167,12 @@ def certificate(calibration: Calibration, card: Gpu, label: str) -> str:
         "slope": f"{calibration.slope:.5f} µs read per true µs",
         "tick": f"{calibration.tick_us:.3f} µs",
         "known lengths": f"{verdict}; largest error {calibration.worst_us:+.3f} µs",
-        "same twice": f"ratio {100 * calibration.aa_ratio:.2f} % ±{half_width:.2f} of a kernel to itself, interleaved",
+        "same twice": f"ratio {100 * calibration.aa_ratio:.2f} % ±{half_width:.2f} "
+        "of a kernel to itself, interleaved",
         "launch": f"{calibration.launch_us:.1f} µs of host time",
         "L2 flush": f"{flush}: a read takes {calibration.warm_cycles:.0f} cycles from L2, "
-        f"{calibration.cold_cycles:.0f} after it ({100 * calibration.still_cached:.1f} % still cached)",
+        f"{calibration.cold_cycles:.0f} after it "
+        f"({100 * calibration.still_cached:.1f} % still cached)",
         "FP32": f"{calibration.fp32_tflops:.1f} TFLOP/s at {clock}, {fp32_percent:.1f} % of theory",
         "copy": f"{calibration.copy_gbs:.0f} GB/s, {copy_percent:.1f} % of theory",
         "L2 reads": f"{calibration.l2_gbs:.0f} GB/s",

@@ -126,8 +126,8 @@ def time_in_turn(
     is_stopped = any(remark.startswith(STOPPED) for remark in reading.degradations)
     if not reading.converged and not is_stopped:
         reading.degradations.append(
-            f"not converged: ±{100 * harness.precision:g} % was not reached in {len(loop.samples[0])} samples "
-            f"and {duration(timeline.host_us() - started_us)}"
+            f"not converged: ±{100 * harness.precision:g} % was not reached in "
+            f"{len(loop.samples[0])} samples and {duration(timeline.host_us() - started_us)}"
         )
     return reading
 
@@ -137,8 +137,8 @@ def _require_cold_sets(launch: Timed, l2_bytes: int) -> None:
     if launch.set_bytes and launch.sets >= batches.input_sets(launch.set_bytes, l2_bytes):
         return
     raise BadSetting(
-        f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
-        f"still in the L2 of {l2_bytes / 2**20:.0f} MiB: take l2 = flush"
+        f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round "
+        f"while still in the L2 of {l2_bytes / 2**20:.0f} MiB: take l2 = flush"
     )
 
 
@@ -212,7 +212,7 @@ class _Sampling:
         is_done = False
         while not is_done:
             batches.take_batch(
-                self.timeline, self.launches, 1, self.harness, reading.warmup_launches
+                self.timeline, self.launches, 1, self.harness, first=reading.warmup_launches
             )
             reading.warmup_launches += 1
             spent_us = self.timeline.host_us() - started_us
@@ -314,7 +314,9 @@ class _Sampling:
         ]
         if len(medians_us) < len(self.launches):
             return []
-        hot_us = batches.hot(self.timeline, self.launches, medians_us, self.harness, self.offset_us)
+        hot_us = batches.hot(
+            self.timeline, self.launches, medians_us, self.harness, offset_us=self.offset_us
+        )
         if hot_us:  # one more launch that is checked: a kernel may have stopped computing
             self.check_once()
         return hot_us
@@ -351,7 +353,9 @@ class _Sampling:
                 break
             if evidence.placement_count >= pilot and self._is_too_slow(turns, evidence):
                 break
-            size = self._batch_size(turns, len(first), launches, rule, evidence, next_check)
+            size = self._batch_size(
+                turns, launches, rule, evidence, warm_up=len(first), next_check=next_check
+            )
             batch, mask = self._take(launches, size, turns)
             if judges_clock:
                 batch = [self.judged(turn, plateaus, mask) for turn in batch]
@@ -360,8 +364,9 @@ class _Sampling:
         self._report(verdict, turns, evidence)
         for column in range(len(sides)):
             self.samples.append([turn[column] for turn in turns])
-        has_enough = len(evidence.times) >= harness.least_samples
-        return has_enough and is_known(evidence, harness.precision)
+        if len(evidence.times) < harness.least_samples:
+            return False
+        return is_known(evidence, harness.precision)
 
     def _evidence(self, turns: Turns, spent_us: float) -> Evidence:
         """Return what the stopping rule sees: the first launch's samples that count."""
@@ -381,8 +386,8 @@ class _Sampling:
         """Count every sample, and state that."""
         reasons = throttled(self.throttle_mask) or "not throttled"
         self.reading.degradations.append(
-            f"clocks: {_rejected(turns)} of {len(turns)} samples were more than {CLOCK_TOLERANCE:.0%} off "
-            f"{plateau_mhz:.0f} MHz ({reasons}); all were kept"
+            f"clocks: {_rejected(turns)} of {len(turns)} samples were more than "
+            f"{CLOCK_TOLERANCE:.0%} off {plateau_mhz:.0f} MHz ({reasons}); all were kept"
         )
         return [[replace(sample, counts=True) for sample in turn] for turn in turns]
 
@@ -407,10 +412,11 @@ class _Sampling:
     def _batch_size(
         self,
         turns: Turns,
-        warm_up: int,
         launches: Sequence[Timed],
         rule: Stopping,
         evidence: Evidence,
+        *,
+        warm_up: int,
         next_check: int,
     ) -> int:
         """Return how many turns to take next.
@@ -472,7 +478,8 @@ class _Sampling:
         criterion = self.harness.stopping
         if not verdict and criterion != "interval":
             degradations.append(
-                f"stopping: the criterion of {criterion} was not met in {len(evidence.times)} samples"
+                f"stopping: the criterion of {criterion} was not met in "
+                f"{len(evidence.times)} samples"
             )
         rejected = _rejected(turns)
         if rejected:

@@ -32,7 +32,8 @@ from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
-from worklog.plots import Chart, in_order, ladder, tile_map
+from worklog.plots import Chart, ladder, tile_map
+from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench

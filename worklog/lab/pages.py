@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from worklog.plots import DARK, LIGHT
+from worklog.plots.style import DARK, LIGHT
 
 
 def part(name: str, **values: str) -> str:

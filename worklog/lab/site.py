@@ -24,8 +24,8 @@ from worklog.lab.pages import document, packed, part, viewer
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
 from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
-from worklog.plots import Chart, shape_to_draw
-from worklog.plots.selection import measured, rows
+from worklog.plots import Chart
+from worklog.plots.selection import measured, rows, shape_to_draw
 from worklog.runner.job import jobs_of
 from worklog.runner.sources import holding
 from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run

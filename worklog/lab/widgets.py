@@ -34,7 +34,10 @@ from worklog.lab.readings import (
     unbiased_settings,
 )
 from worklog.lab.rungs import SIZE, Climb
-from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
+from worklog.plots import Chart
+from worklog.plots.drawing import DARK_PAGES
+from worklog.plots.selection import shape_to_draw
+from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out
 from worklog.runner.job import ABLATION_SAMPLING, Job, product_job

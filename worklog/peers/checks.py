@@ -104,7 +104,7 @@ class Peer:
 
     name: str
     mark: str  # two letters for a narrow column
-    words: str  # its comparison
+    comparison: str  # its rule as a text
     rule: Rule
     inputs: str  # a key of INPUTS
     live: str  # its sizes on a GPU
@@ -127,7 +127,8 @@ class Peer:
                 if self.over_root_k:
                     a /= np.float32(np.sqrt(shape.k))
                 old = self._old(rng, (shape.m, shape.n))
-                cases.append(Case(shape, a, b, old, alpha, beta, _gemm(a, b, old, alpha, beta)))
+                product = _gemm(a, b, old, alpha=alpha, beta=beta)
+                cases.append(Case(shape, a, b, old, alpha, beta, product))
         return cases
 
     def _old(self, rng: np.random.Generator, size: tuple[int, int]) -> Float32:
@@ -154,7 +155,7 @@ class Peer:
                 return f"the launch failed: {str(error).splitlines()[0]}"
             with np.errstate(invalid="ignore", over="ignore"):  # a wrong C may have any values
                 if not self.rule(c, launched):
-                    return f"at {case.shape} its comparison fails: {self.words}"
+                    return f"at {case.shape} its comparison fails: {self.comparison}"
         return None
 
     def _launch(self, case: Case, subject: Runnable, device: Device) -> tuple[Float32, Case]:
@@ -175,12 +176,14 @@ class Peer:
             a = device.download(buffers[0])[: case.a.size].reshape(case.a.shape)
             b = device.download(buffers[1])[: case.b.size].reshape(case.b.shape)
             if not (np.array_equal(a, case.a) and np.array_equal(b, case.b)):
-                case = replace(case, product=_gemm(a, b, case.old, case.alpha, case.beta))
+                case = replace(
+                    case, product=_gemm(a, b, case.old, alpha=case.alpha, beta=case.beta)
+                )
         is_intact = bool((c[case.old.size :] == BEHIND).all())
         return c[: case.old.size].reshape(case.old.shape), replace(case, is_intact=is_intact)
 
 
-def _gemm(a: Float32, b: Float32, old: Float32, alpha: float, beta: float) -> Float64:
+def _gemm(a: Float32, b: Float32, old: Float32, *, alpha: float, beta: float) -> Float64:
     """Return alpha A B + beta C in FP64. With beta 0, C isn't read."""
     product: Float64 = alpha * (a.astype(np.float64) @ b.astype(np.float64))
     return product + beta * old if beta else product
@@ -194,8 +197,14 @@ THIRTEEN = float(np.float32(1.3))
 # 2026.
 PEERS = (
     # The article.
-    Peer("Vizuara", "VZ", "max|error| / max|reference| < 1e-2",
-         lambda c, case: case.error(c).max() / np.abs(case.product).max() < 1e-2, "U(-1, 1)", "4096"),
+    Peer(
+        "Vizuara",
+        "VZ",
+        "max|error| / max|reference| < 1e-2",
+        lambda c, case: case.error(c).max() / np.abs(case.product).max() < 1e-2,
+        "U(-1, 1)",
+        "4096",
+    ),
     # KernelBench v0 and v0.1, src/eval.py.
     Peer("KernelBench v0", "K0", "allclose 1e-2, 1e-2", _close(1e-2, 1e-2), "U(0, 1)", "4096"),
     # KernelBench 423217d, src/kernelbench/eval.py, for FP32.
@@ -203,34 +212,110 @@ PEERS = (
     # gpu-mode/reference-kernels f83cb92, problems/*/utils.py, unless a problem sets its own.
     Peer("kernelbot", "PP", "allclose 1e-5, 1e-8", _close(1e-5, 1e-8), "N(0, 1)", "1024"),
     # tensara fae9661, engine, its matrix-multiplication in FP32.
-    Peer("Tensara", "TE", "allclose 2e-4, 5e-3", _close(2e-4, 5e-3), "U(-1, 1)", "4096x8192x4096", "160x320x640",
-         old="zeros"),
+    Peer(
+        "Tensara",
+        "TE",
+        "allclose 2e-4, 5e-3",
+        _close(2e-4, 5e-3),
+        "U(-1, 1)",
+        "4096x8192x4096",
+        "160x320x640",
+        old="zeros",
+    ),
     # NVIDIA/SOL-ExecBench 8d2237d.
-    Peer("SOL-ExecBench", "SO", "1e-2, 1e-2 for 99 %", _ninety_nine_percent, "N(0, 1)", "2048", old="zeros"),
+    Peer(
+        "SOL-ExecBench",
+        "SO",
+        "1e-2, 1e-2 for 99 %",
+        _ninety_nine_percent,
+        "N(0, 1)",
+        "2048",
+        old="zeros",
+    ),
     # flashinfer-ai/flashinfer-bench 40e6ca7, bench/evaluators/default.py.
-    Peer("flashinfer-bench", "FI", "absolute or relative 1e-2",
-         lambda c, case: (case.error(c) <= 1e-2 * np.maximum(1.0, np.abs(case.product))).all(),
-         "N(0, 1)", "1024x4096x4096"),
+    Peer(
+        "flashinfer-bench",
+        "FI",
+        "absolute or relative 1e-2",
+        lambda c, case: (case.error(c) <= 1e-2 * np.maximum(1.0, np.abs(case.product))).all(),
+        "N(0, 1)",
+        "1024x4096x4096",
+    ),
     # SakanaAI/robust-kbench 078f5ba.
-    Peer("robust-kbench", "RK", "allclose 1e-5, 1e-5, reference computed afterwards", _close(1e-5, 1e-5), "N(0, 1)",
-         "1024", reference_after=True),
+    Peer(
+        "robust-kbench",
+        "RK",
+        "allclose 1e-5, 1e-5, reference computed afterwards",
+        _close(1e-5, 1e-5),
+        "N(0, 1)",
+        "1024",
+        reference_after=True,
+    ),
     # meta-pytorch/BackendBench 66e0dbc.
-    Peer("BackendBench", "BB", "assert_close 1e-2, 1e-2, NaN = NaN", _close(1e-2, 1e-2, equal_nan=True), "N(0, 1)",
-         OPINFO, OPINFO),
+    Peer(
+        "BackendBench",
+        "BB",
+        "assert_close 1e-2, 1e-2, NaN = NaN",
+        _close(1e-2, 1e-2, equal_nan=True),
+        "N(0, 1)",
+        OPINFO,
+        OPINFO,
+    ),
     # meta-pytorch/tritonbench 0efdc53, the gemm operator (later versions: 1e-3 in FP32).
-    Peer("TritonBench", "TB", "allclose 0.5, 1e-5", _close(0.5, 1e-5), "N(0, 1)", "4096x1024x1024 1024x4096x1024",
-         "320x160x160 160x320x160", over_root_k=True),
+    Peer(
+        "TritonBench",
+        "TB",
+        "allclose 0.5, 1e-5",
+        _close(0.5, 1e-5),
+        "N(0, 1)",
+        "4096x1024x1024 1024x4096x1024",
+        "320x160x160 160x320x160",
+        over_root_k=True,
+    ),
     # siboehm/SGEMM_CUDA 60cba6f, src/runner.cu.
-    Peer("SGEMM_CUDA", "SB", "not |error| > 0.01", lambda c, case: not (case.error(c) > 0.01).any(),  # which passes NaN
-         "50 values", "128 1024 2048", "128 256",
-         old="inputs", scalars=((0.5, 3.0),)),
+    Peer(
+        "SGEMM_CUDA",
+        "SB",
+        "not |error| > 0.01",
+        lambda c, case: not (case.error(c) > 0.01).any(),  # which passes NaN
+        "50 values",
+        "128 1024 2048",
+        "128 256",
+        old="inputs",
+        scalars=((0.5, 3.0),),
+    ),
     # salykova/sgemm.cu a94d769, common/helper_matrix.h.
-    Peer("sgemm.cu", "SK", "|error| / |reference| <= 1e-4", _close(1e-4, 0.0), "U(0, 1)",
-         "2 3 17 64 127 255 513 1000 1024", "2 3 17 64 127 160", old="inputs", scalars=((1.5, 0.5),)),
+    Peer(
+        "sgemm.cu",
+        "SK",
+        "|error| / |reference| <= 1e-4",
+        _close(1e-4, 0.0),
+        "U(0, 1)",
+        "2 3 17 64 127 255 513 1000 1024",
+        "2 3 17 64 127 160",
+        old="inputs",
+        scalars=((1.5, 0.5),),
+    ),
     # deepreinforce-ai/CUDA-L2 dbe0177, zero_one_correctness_check.py.
-    Peer("CUDA-L2", "DR", "equal on zeros and ones", _exact_up_to_2047, "0 or 1", "1024x1024x4096 512x512x8192",
-         old="zeros"),
+    Peer(
+        "CUDA-L2",
+        "DR",
+        "equal on zeros and ones",
+        _exact_up_to_2047,
+        "0 or 1",
+        "1024x1024x4096 512x512x8192",
+        old="zeros",
+    ),
     # netlib BLAS tester (Dongarra et al. 1990), SMMCH.
-    Peer("netlib", "NL", "|error| < 16 eps (|A||B| + |C|)", _in_eps_of_its_terms, "U(-1, 1)", TINY, TINY, old="inputs",
-         scalars=((1.0, 0.0), (1.0, 1.0), (SEVEN, THIRTEEN))),
-)  # fmt: skip
+    Peer(
+        "netlib",
+        "NL",
+        "|error| < 16 eps (|A||B| + |C|)",
+        _in_eps_of_its_terms,
+        "U(-1, 1)",
+        TINY,
+        TINY,
+        old="inputs",
+        scalars=((1.0, 0.0), (1.0, 1.0), (SEVEN, THIRTEEN)),
+    ),
+)

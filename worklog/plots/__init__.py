@@ -4,276 +4,41 @@ A figure has its finding as the title, its source as the footer, and an alt text
 
 This room reads runs and draws. It measures nothing and imports nothing that does. Every chart is a
 matplotlib figure that shows itself as the last line of a cell. Charts on one pair of axes accept
-`ax`, and then return it. The figures of a run are registered here, and written into a folder with a
-page of them: Markdown named README.md, which a repository shows with the folder.
+`ax`, and then return it.
+
+`charts/` has a module for each chart: what it selects of a run, and its texts. It is drawn with the
+marks of `marks/` on the page of `page.py`. `registry.py` lists the figures of a run, and
+`gallery.py` writes them into a folder.
 """
 
-from __future__ import annotations
-
-import shlex
-import traceback
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
-from functools import partial, update_wrapper
-from html import escape
-from pathlib import Path
-
-from worklog.errors import WorklogError
 from worklog.plots.charts.ablation import ablation
-from worklog.plots.charts.harness import calibration, peers, samples
-from worklog.plots.charts.history import changes, history
-from worklog.plots.charts.lines import accuracy, curves, lines, sizes
-from worklog.plots.charts.memory import levels_of, roofline, traffic
-from worklog.plots.charts.rates import bars, ladder, ladders
-from worklog.plots.charts.sweeps import cards, heat_map, sweep
-from worklog.plots.charts.tiles import ownership, tile_map
+from worklog.plots.charts.accuracy import accuracy
+from worklog.plots.charts.bars import bars
+from worklog.plots.charts.calibration import calibration
+from worklog.plots.charts.cards import cards
+from worklog.plots.charts.changes import changes
+from worklog.plots.charts.curves import curves
+from worklog.plots.charts.history import history
+from worklog.plots.charts.ladder import ladder
+from worklog.plots.charts.ladders import ladders
+from worklog.plots.charts.lines import lines, sizes
+from worklog.plots.charts.ownership import ownership
+from worklog.plots.charts.peers import peers
+from worklog.plots.charts.roofline import levels_of, roofline
+from worklog.plots.charts.samples import samples
+from worklog.plots.charts.sweep import heat_map, sweep
+from worklog.plots.charts.tile_map import tile_map
 from worklog.plots.charts.timeline import timeline
+from worklog.plots.charts.traffic import traffic
 from worklog.plots.diagrams import DIAGRAMS, headline
-from worklog.plots.figure import DARK_PAGES, Chart, Drawing, rendered, save, write_figure
-from worklog.plots.selection import in_order, shape_to_draw
-from worklog.plots.style import DARK, LIGHT
-from worklog.runs import NothingToDraw, Run
-from worklog.runs.files import write_bytes
-from worklog.runs.text import Progress, silent
+from worklog.plots.drawing import Drawing, save
+from worklog.plots.gallery import Drawn, draw_all
+from worklog.plots.page import Chart
+from worklog.plots.registry import Plots
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Attempt", "Chart", "Drawing", "Drawn", "NotDrawn",
-    "Plots", "ablation", "accuracy", "attempt", "bars", "calibration", "cards", "changes", "curves",
-    "draw_all", "headline", "heat_map", "history", "in_order", "ladder", "ladders", "levels_of",
-    "lines", "ownership", "peers", "roofline", "samples", "save", "shape_to_draw", "sizes", "sweep",
-    "tile_map", "timeline", "traffic", "write_gallery",
+    "DIAGRAMS", "Chart", "Drawing", "Drawn", "Plots", "ablation", "accuracy", "bars", "calibration",
+    "cards", "changes", "curves", "draw_all", "headline", "heat_map", "history", "ladder",
+    "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes",
+    "sweep", "tile_map", "timeline", "traffic",
 ]  # fmt: skip
-
-# The methods of `run.plot`.
-RUN_CHARTS = (
-    ladder,
-    ladders,
-    sizes,
-    lines,
-    roofline,
-    ablation,
-    samples,
-    accuracy,
-    calibration,
-    cards,
-)
-
-
-class Plots:
-    """The charts of one run, as `run.plot`.
-
-    `run.plot.ladder(size=4096)` is `worklog.plots.ladder(run, size=4096)`.
-    """
-
-    def __init__(self, run: Run) -> None:
-        for chart in RUN_CHARTS:
-            setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))
-
-
-def _traffic(run: Run) -> Drawing:
-    """Return the chart of the rungs' traffic, which doesn't depend on a run."""
-    chart: Drawing = traffic()
-    return chart
-
-
-def _peers(run: Run) -> Drawing:
-    """Return the recorded comparison with other harnesses, which doesn't depend on a run."""
-    chart: Drawing = peers()
-    return chart
-
-
-# A new figure of a run is one entry here. Its name is the name of its file.
-FIGURES: dict[str, Callable[[Run], Drawing]] = {
-    "headline": headline,
-    "ladder": ladder,
-    "sizes": sizes,
-    "roofline": roofline,
-    "traffic": _traffic,
-    "calibration": calibration,
-    "peers": _peers,
-    **DIAGRAMS,
-}
-
-
-class NotDrawn(WorklogError):
-    """A figure can't be drawn because its chart has a fault.
-
-    If the run lacks measurements, that isn't this error.
-    """
-
-    exit_code = 1
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """The result of drawing one chart."""
-
-    chart: Drawing | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)  # by the end of their names
-    missing: str = ""  # what the run lacks for the chart
-    failed: str = ""  # the exception that was raised
-
-
-def attempt(draw: Callable[[], Drawing]) -> Attempt:
-    """Draw a chart and render its files. An exception is a result."""
-    try:
-        chart = draw()
-        return Attempt(chart, rendered(chart))
-    except NothingToDraw as nothing:
-        return Attempt(missing=str(nothing))
-    except Exception as error:  # any: the other charts don't depend on it
-        return Attempt(failed=_reason(error))
-
-
-@dataclass
-class Drawn:
-    """The result of `draw_all`."""
-
-    charts: dict[str, Drawing] = field(default_factory=dict)  # by name
-    paths: list[Path] = field(default_factory=list)  # of the charts' files
-    missing: dict[str, str] = field(default_factory=dict)  # what the run lacks for a chart
-    failed: dict[str, str] = field(default_factory=dict)  # the exception that a chart raised
-    gallery: Path | None = None  # the page that shows the charts, if one was written
-    source: Path | None = None  # the run's file, if it has one
-
-    def add(self, name: str, result: Attempt, out: Path) -> None:
-        """Write the files of a chart into the folder.
-
-        Raises BadRunFile if a file can't be written.
-        """
-        if result.chart is not None:
-            self.charts[name] = result.chart
-            self.paths.extend(write_figure(result.files, out / name))
-        elif result.failed:
-            self.failed[name] = result.failed
-        else:
-            self.missing[name] = result.missing
-
-    def require_whole(self) -> None:
-        """Raise NotDrawn if a figure failed.
-
-        The error names each failed figure, its reason and the run's file.
-        """
-        if not self.failed:
-            return
-        figures = "figures" if len(self.failed) > 1 else "figure"
-        lines = [f"{len(self.failed)} {figures} could not be drawn, which is a fault of worklog:"]
-        lines += [f"  {name}: {reason}" for name, reason in self.failed.items()]
-        if self.source is not None:
-            command = f"worklog figures --run {shlex.quote(str(self.source))}"
-            lines.append(f"the run is saved, and `{command}` draws it again: {self.source}")
-        raise NotDrawn("\n".join(lines))
-
-
-def draw_all(
-    run: Run,
-    out: Path,
-    extra_charts: Mapping[str, Callable[[], Drawing]] | None = None,
-    earlier: Drawn | None = None,
-    progress: Progress = silent,
-    pool: Executor | None = None,
-) -> Drawn:
-    """Draw every chart that the run has the measurements for, and a page of them.
-
-    Each chart is written as SVG and PNG, light and dark.
-
-    run: its charts are the registry's, its ablations, and the lines of its benchmarks
-    out: the folder
-    extra_charts: by name, charts that don't come from a run, or that replace the run's
-    earlier: the charts that were drawn into the folder before, and aren't drawn again
-    progress: called before each chart
-    pool: draws the charts, which must be picklable; by default they are drawn here
-
-    A chart that raises an exception is named in the result, and the others are drawn. Raises
-    BadRunFile if the folder can't be written.
-    """
-    drawn = Drawn() if earlier is None else earlier
-    drawn.source = run.path
-    finished = {*drawn.charts, *drawn.missing, *drawn.failed}
-    charts = _charts_of(run) | dict(extra_charts or {})
-    unfinished = {name: draw for name, draw in charts.items() if name not in finished}
-    run_all = map if pool is None else pool.map
-    results = iter(run_all(attempt, unfinished.values()))
-    for number, name in enumerate(unfinished):
-        progress(number, len(unfinished), f"figure {name}")
-        drawn.add(name, next(results), out)
-    in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
-    drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
-    return drawn
-
-
-def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
-    """Return the run's charts by name: the registry's, ablations, and lines of benchmarks."""
-    charts: dict[str, Callable[[], Drawing]] = {
-        name: partial(draw, run) for name, draw in FIGURES.items()
-    }
-    for kernel in in_order(sorted({m.kernel for m in run.measurements if m.changed})):
-        charts[f"ablation_{kernel}"] = partial(ablation, run, kernel)
-    if not any(m.changed for m in run.measurements):
-        charts["ablation"] = partial(ablation, run)
-    for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
-        stem = "".join(letter if letter.isalnum() else "_" for letter in kernel)
-        charts[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(kernel)))
-    return charts
-
-
-def _reason(error: Exception) -> str:
-    """Describe an exception in one line. Worklog's own errors need no type and place."""
-    if isinstance(error, WorklogError):
-        return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message} ({Path(place.filename).name}:{place.lineno})"
-
-
-BEGIN = "<!-- written by `worklog figures` and `worklog article`"
-# Heading, picture in the palette of the reader's page, alt text, and links to the SVGs.
-FIGURE = """\
-### {headline}
-
-<picture><source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">\
-<img src="{name}.png" width="700" alt="{alt}"></picture>
-
-<details><summary>In words · <a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a></summary>
-
-{words}
-
-</details>"""
-
-
-def write_gallery(
-    charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path
-) -> Path | None:
-    """Write README.md into the folder of the figures; return its path.
-
-    The page has the article's diagrams, the charts, and the reasons why others are missing. Returns
-    None and writes nothing if there is no chart, or if the folder has a README.md from another
-    source. Raises BadRunFile if the file can't be written.
-
-    charts: by name, in the page's order
-    missing: the reason by the chart's name
-    """
-    path = folder / "README.md"
-    if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
-        return None
-    diagram_sections = ["## The article's diagrams, with this machine's numbers"]
-    chart_sections = ["## The charts"]
-    for name, chart in charts.items():
-        section = FIGURE.format(
-            name=name,
-            headline=escape(chart.headline, False),
-            words=escape(chart.alt, False),
-            alt=escape(chart.alt),
-        )
-        if name.startswith("diagram_"):
-            diagram_sections.append(section)
-        else:
-            chart_sections.append(section)
-    page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
-    for sections in (diagram_sections, chart_sections):
-        if len(sections) > 1:
-            page += sections
-    page += [f"Not drawn: `{name}`, {reason}" for name, reason in missing.items()]
-    write_bytes(path, ("\n\n".join(page) + "\n").encode())
-    return path

@@ -33,8 +33,9 @@ def shape_to_draw(run: Run, size: Size | None) -> Shape:
     requested = Shape.of(size)
     if requested not in shapes:
         raise NothingToDraw(
-            f"the run has no measurement at size {requested}, only at {', '.join(map(str, shapes))}: "
-            f"choose one of these, or measure it with `worklog run --size {requested}`"
+            f"the run has no measurement at size {requested}, "
+            f"only at {', '.join(map(str, shapes))}: choose one of these, "
+            f"or measure it with `worklog run --size {requested}`"
         )
     return requested
 

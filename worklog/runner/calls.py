@@ -182,7 +182,7 @@ def _wall_clock(
     offset_us = session.calibration.offset_us
     launch_us = session.calibration.launch_us
     limit = call.cross_check_limit
-    return batches.cross_check(session.timeline, launch, offset_us, launch_us, limit)
+    return batches.cross_check(session.timeline, launch, offset_us, launch_us, limit=limit)
 
 
 @contextmanager

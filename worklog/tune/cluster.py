@@ -1,7 +1,7 @@
 """The workers of a sweep: a worker that measures on each card, and workers that compile and check.
 
-On a single card they are threads of this process. On several cards, of one host or of many, they are
-workers of a Dask cluster.
+On a single card they are threads of this process. On several cards, of one host or of many, they
+are workers of a Dask cluster.
 
 A worker that dies loses only its current point, which Dask assigns to another worker. A kernel that
 ends its process fails, and its worker continues.
@@ -69,11 +69,12 @@ _child: Child | None = None  # of this process
 
 
 def on_card(
+    job: Job | None,
+    kernels: Mapping[str, Kernel],
+    *,
     sweep: str,
     harness: Harness,
     command: Sequence[str] | None,
-    job: Job | None,
-    kernels: Mapping[str, Kernel],
 ) -> CardResult:
     """Measure a job in the worker's child.
 
@@ -160,11 +161,12 @@ class Workers:
 class Cluster(Workers):
     """Workers of a Dask cluster.
 
-    scheduler: the address of a running scheduler; "" starts a new scheduler on this machine, with a worker
-        for each card and some workers for the cores
+    scheduler: the address of a running scheduler; "" starts a new scheduler on this machine, with
+        a worker for each card and some workers for the cores
     cards: as CUDA_VISIBLE_DEVICES names them
 
-    Raises BadSetting if `distributed` is missing, the scheduler doesn't answer, or a necessary worker is missing.
+    Raises BadSetting if `distributed` is missing, the scheduler doesn't answer, or a necessary
+    worker is missing.
     """
 
     def __init__(self, scheduler: str = "", cards: Sequence[str] = ()) -> None:
@@ -177,7 +179,8 @@ class Cluster(Workers):
         self.lost = (KilledWorker,)
         self.stack = ExitStack()
         self.is_local = not scheduler
-        # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
+        # Dask asks NVML for each card by its number. That fails if a recording's cards stand for
+        # this machine's.
         dask.config.set(
             {
                 "distributed.scheduler.allowed-failures": ATTEMPTS - 1,
@@ -202,9 +205,11 @@ class Cluster(Workers):
                 for number, worker_options in enumerate(options)
             }
             quiet = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0"}}
-            scheduler = self.stack.enter_context(SpecCluster(workers, quiet, silence_logs=50))  # type: ignore[no-untyped-call]
+            started = SpecCluster(workers, quiet, silence_logs=50)  # type: ignore[no-untyped-call]
+            scheduler = self.stack.enter_context(started)
         try:
-            self.client = self.stack.enter_context(Client(scheduler, timeout=CONNECT_S))  # type: ignore[no-untyped-call]
+            client = Client(scheduler, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
+            self.client = self.stack.enter_context(client)
         except OSError as error:
             raise BadSetting(
                 f"no scheduler answers at {scheduler}: start one with `dask scheduler`"
@@ -243,7 +248,8 @@ class Cluster(Workers):
     def each_card(self) -> list[Executor]:
         """The executors that measure, an executor per card.
 
-        If a card's worker has died, its executor uses another worker. Raises BadSetting if no worker measures.
+        If a card's worker has died, its executor uses another worker. Raises BadSetting if no
+        worker measures.
         """
         with suppress(TimeoutError):  # a worker that died restarts, for a while
             self.client.wait_for_workers(self.count, timeout=RESTART_S)

@@ -1,8 +1,8 @@
 """Tile parameters as axes: the variants of a rung that can be built, and their resources and times.
 
-Times come from a GPU or a recording, and each alternated with cuBLAS. The kernel's static assertions
-decide which tiles are valid. Conditions decide which of the valid tiles are worth a launch: on the
-tile, and on what is known without a launch.
+Times come from a GPU or a recording, and each alternated with cuBLAS. The kernel's static
+assertions decide which tiles are valid. Conditions decide which of the valid tiles are worth a
+launch: on the tile, and on what is known without a launch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 SIZE = Shape.of(4096)
 SIGNS = {"<=": le, ">=": ge, "==": eq, "!=": ne, "<": lt, ">": gt}
 # What a condition may name in addition to the tile's parameters, in the order in which it is known:
-# threads of a block; registers and spilled bytes per thread, shared bytes per block; blocks and warps
-# per SM; occupancy and wave fill in percent.
+# threads of a block; registers and spilled bytes per thread, shared bytes per block; blocks and
+# warps per SM; occupancy and wave fill in percent.
 RESOURCES = (
     "threads",
     "registers",
@@ -149,23 +150,29 @@ def variants(
 
     axes: named as the rung's tile parameters; the other parameters keep their values
     arch: default: the GPU's if results() would measure on a GPU, else sm_90
-    where: conditions that a kept variant meets, such as "BM * BN <= 16384" or "spilled == 0", of whole
-        numbers: parameters, RESOURCES and COUNTED
+    where: conditions that a kept variant meets, such as "BM * BN <= 16384" or "spilled == 0", of
+        whole numbers: parameters, RESOURCES and COUNTED
     checked: whether a kept variant must also pass a quick check on the emulator
     cpu: does the work (default: threads)
 
-    Raises NvrtcMissing, and BadSetting for a condition and for an axis that isn't a parameter of this rung.
+    Raises NvrtcMissing, and BadSetting for a condition and for an axis that isn't a parameter of
+    this rung.
     """
     space = space_of(record, axes, where)
     target = gpu() if live_wanted() else recorded_run().gpu
     arch = arch or target.arch
     with ThreadPoolExecutor() as threads:
         executor = cpu or threads
-        options = (shape, arch, target.multiprocessors, where, checked)
-        futures = [
-            (point, executor.submit(variant_of, record, point, *options))
-            for point in space.configurations()
-        ]
+        variant_at = partial(
+            variant_of,
+            record,
+            shape=shape,
+            arch=arch,
+            sms=target.multiprocessors,
+            conditions=where,
+            is_checked=checked,
+        )
+        futures = [(point, executor.submit(variant_at, point)) for point in space.configurations()]
         results = [(point, future.result()) for point, future in futures]
     kept = tuple(result for _, result in results if isinstance(result, Variant))
     skipped = tuple(
@@ -217,8 +224,9 @@ def results(chosen: Variants) -> Run | None:
 def recorded(chosen: Variants) -> Run:
     """Return the times of the kept variants from a recorded sweep of the same sources.
 
-    A variant whose source has changed since needs as many registers and as much shared memory as the
-    recorded tile, and its label states the change. A note names the variants that the sweep doesn't hold.
+    A variant whose source has changed since needs as many registers and as much shared memory as
+    the recorded tile, and its label states the change. A note names the variants that the sweep
+    doesn't hold.
 
     Raises BadRunFile if no variant was recorded, and BadSetting if no variant is left.
     """
@@ -250,6 +258,7 @@ def recorded(chosen: Variants) -> Run:
 def variant_of(
     record: Kernel,
     point: Configuration,
+    *,
     shape: Shape,
     arch: str,
     sms: int,

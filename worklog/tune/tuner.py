@@ -2,8 +2,8 @@
 
 Each tile is timed alternating with cuBLAS on one card. Its loop ends early once the interval of its
 share lies below the best share so far. Shares of different loops drift, so the tiles that the
-intervals can't separate from the best are timed again, against each other in one loop, on each card.
-A tile that this machine has measured before isn't measured again.
+intervals can't separate from the best are timed again, against each other in one loop, on each
+card. A tile that this machine has measured before isn't measured again.
 """
 
 from __future__ import annotations
@@ -112,9 +112,10 @@ def search(
 
     strategy: one of STRATEGIES
     trials: the largest number of variants to measure (default: all)
-    fresh: whether to measure again what this machine has measured before with the same source, shape,
-        settings, compiler, driver and GPU
-    how: what a worker does for a job (default: measure on its card; replayed() returns recorded times)
+    fresh: whether to measure again what this machine has measured before with the same source,
+        shape, settings, compiler, driver and GPU
+    how: what a worker does for a job (default: measure on its card; replayed() returns recorded
+        times)
     command: as for carry_out()
 
     Raises what worklog.measure raises, and BadSetting if no variant is left.
@@ -123,14 +124,23 @@ def search(
     harness = harness or Harness()
     order = SearchOrder(chosen, strategy, seed)
     if how is None:
-        how = partial(on_card, secrets.token_hex(8), harness, command)
+        how = partial(on_card, sweep=secrets.token_hex(8), harness=harness, command=command)
     path = out or new_path()
     with reserve(path):
         run = _begin(chosen, workers, how, path)
         try:
             earlier = {} if fresh else measured_before(run)
             count = int(min(trials or math.inf, len(chosen.kept)))
-            _measure(chosen.shape, workers, how, run, order, count, earlier, progress)
+            _measure(
+                chosen.shape,
+                workers,
+                how,
+                run,
+                order=order,
+                count=count,
+                earlier=earlier,
+                progress=progress,
+            )
             names = finalists(run.select()) if run.origin == "live" else []
             if len(names) > 1:
                 title = f"{len(names)} finalists against each other"
@@ -161,15 +171,23 @@ def _begin(chosen: Variants, workers: Workers, measure_on_card: How, path: Path)
         run.add_card(card, card_head.gpu, card_head.calibration)
         if card_head.gpu.arch != chosen.arch:
             run.add_note(
-                f"{card} runs {card_head.gpu.arch}: what --where compared was compiled for {chosen.arch}"
+                f"{card} runs {card_head.gpu.arch}: "
+                f"what --where compared was compiled for {chosen.arch}"
             )
     return run
 
 
 def _measure(
-    shape: Shape, workers: Workers, measure_on_card: How, run: Run, order: SearchOrder, count: int,
-    earlier: Mapping[Key, Timed], progress: Progress,
-) -> None:  # fmt: skip
+    shape: Shape,
+    workers: Workers,
+    measure_on_card: How,
+    run: Run,
+    *,
+    order: SearchOrder,
+    count: int,
+    earlier: Mapping[Key, Timed],
+    progress: Progress,
+) -> None:
     """Add tiles to the run.
 
     count: of tiles
@@ -343,11 +361,13 @@ def ranking(run: Run) -> Table:
         rows += [_finalist_row(name, names[0], loops) for name in names]
         ranked |= {*names}
         notes.append(
-            f"{len(names)} tiles against each other in one loop on {len(loops)} x {gpu}: {names[0]} is first"
+            f"{len(names)} tiles against each other in one loop on {len(loops)} x {gpu}: "
+            f"{names[0]} is first"
         )
     if len({card.gpu.name for card in run.cards.values()}) > 1:
         notes.append(
-            "the cards differ, and each share of cuBLAS is of its own card: rank tiles of one card only"
+            "the cards differ, and each share of cuBLAS is of its own card: "
+            "rank tiles of one card only"
         )
     for m in sorted(run.select(), key=lambda m: -(m.ratio or 0.0)):
         if m.kernel not in ranked:

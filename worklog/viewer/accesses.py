@@ -1,9 +1,9 @@
 """The memory that each warp of a block touches, for worklog/lab/access.js.
 
 The addresses are those that the compiled kernel executed. Every number is computed here; the page
-places it. Addresses repeat from warp to warp and from tile to tile, so a step is the number of its kind
-(which lanes touch which bytes around a base, as text and as counts) and its distance from the last step
-of that kind.
+places it. Addresses repeat from warp to warp and from tile to tile, so a step is the number of its
+kind (which lanes touch which bytes around a base, as text and as counts) and its distance from the
+last step of that kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BANKS = 32  # of 4 bytes
 MOST = 128  # rows or columns of a matrix that are shown
 FILE_SIZE = 128
 LEAST_K = 32
-# Each element of A, then B, is a different float, so that a word in shared memory identifies its element.
+# Each element of A, then B, is a different float, so that a word in shared memory identifies its
+# element.
 MIX = 0x1E3779B1
 UNMIX = pow(0x1E3779B1, -1, 1 << 23)
 FIRST_EXPONENT = 112
@@ -43,9 +44,9 @@ class Access:
 
     kernel: Kernel
     label: str  # the source of the addresses
-    # The page of access.js, for JSON. `steps` has the steps of each warp: a kind, then the distance in
-    # bytes from the last step of that kind, and likewise the distance of the elements of A or B that the
-    # step holds. A step without bytes has only its kind.
+    # The page of access.js, for JSON. `steps` has the steps of each warp: a kind, then the distance
+    # in bytes from the last step of that kind, and likewise the distance of the elements of A or B
+    # that the step holds. A step without bytes has only its kind.
     document: dict[str, Any]
 
     def steps(self, warp: int) -> Iterator[tuple[dict[str, Any], int, int]]:
@@ -72,8 +73,8 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
     shape: default: 2 x 2 tiles and a K of a few tiles; 128 for a kernel that states no tile
     block: the block's number in the grid
 
-    Raises BadSetting for a block that the grid doesn't have and for a host function, TooLarge for over
-    100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
+    Raises BadSetting for a block that the grid doesn't have and for a host function, TooLarge for
+    over 100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
     kernel = rung(kernel) if isinstance(kernel, str) else kernel
     if kernel.host is not None or not kernel.grid:
@@ -85,7 +86,8 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
         m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
         shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
         if tile:
-            # A grid that doesn't depend on the shape shares K's steps: its first block must get some steps.
+            # A grid that doesn't depend on the shape shares K's steps: its first block must get
+            # some steps.
             shape = replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
     shape = Shape.of(shape)
     kernel.check(shape)
@@ -168,8 +170,9 @@ class _Reader:
         return {
             "kernel": self.kernel.name,
             "idea": self.kernel.idea,
-            "about": f"M, N, K = {self.shape.m}, {self.shape.n}, {self.shape.k} · block {self.block} of "
-            f"{' × '.join(map(str, self.grid))} · {self.kernel.thread_count} threads · {self.run.label}",
+            "about": f"M, N, K = {self.shape.m}, {self.shape.n}, {self.shape.k} · "
+            f"block {self.block} of {' × '.join(map(str, self.grid))} · "
+            f"{self.kernel.thread_count} threads · {self.run.label}",
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
             "arrays": arrays,
             "matrices": {
@@ -179,7 +182,7 @@ class _Reader:
             },
             "of_a": self.of_a,
             "source": self._source(),
-            "pills": [self._pill(*name, pill) for name, pill in self.pills.items()],
+            "pills": [self._pill(name, pill) for name, pill in self.pills.items()],
             "kinds": self.kinds,
             "steps": self.steps,
             "start": [*(start.worst or start.first)],
@@ -212,7 +215,10 @@ class _Reader:
                 accesses[warp] += 1
 
     def _number_arrays(self) -> list[str]:
-        """Return the arrays in order, and replace names of arrays and pills in the kinds by numbers."""
+        """Return the arrays in order, and replace names in the kinds by numbers.
+
+        The names are those of arrays and pills.
+        """
         kinds = [kind for kind in self.kinds if "pill" in kind]
         names = {kind["array"] for kind in self.kinds if "array" in kind}
         arrays = sorted(names, key=lambda name: (name not in GLOBAL, name))
@@ -225,8 +231,8 @@ class _Reader:
     def _first_pill(self) -> _Pill:
         """Return the pill of the line that is shown first.
 
-        It wastes most, or else is accessed most. Stores to C only count if no other line wastes, since the
-        loop over K is cut short.
+        It wastes most, or else is accessed most. Stores to C only count if no other line wastes,
+        since the loop over K is cut short.
         """
         if not self.pills:
             return _Pill()
@@ -286,6 +292,7 @@ class _Reader:
         site: Site,
         memory: str,
         verb: str,
+        *,
         cost: tuple[int, str],
         excess: int = 0,
     ) -> tuple[int, int]:
@@ -332,43 +339,34 @@ class _Reader:
         """Add the kind of an access.
 
         base: the first byte of the access
-        holds: the elements that it finds in shared memory, counted from the first of them; -1: unknown
+        holds: the elements that it finds in shared memory, counted from the first of them; -1:
+            unknown
         """
         lanes = step.lanes
         byte = step.byte[lanes]
         unit = min(step.width, FLOAT)
         unit_count = np.unique(byte[:, None] + np.arange(0, step.width, unit)).size
-        least_sectors = -(-unit_count * unit // SECTOR)
+        cost = _cost(step, unit_count * unit)
+        verb = "copy" if step.site.parts[0] == "cp" else VERBS.get(step.site.op, "read")
+        offsets = dict(zip(lanes.tolist(), (byte - base).tolist(), strict=True))
         sectors, wavefronts, conflicts = step.costs[1:4]
-        is_copy = step.site.parts[0] == "cp"
-        verb = "copy" if is_copy else VERBS.get(step.site.op, "read")
         kind: dict[str, Any] = {
             "text": _access_text(step, verb, unit, unit_count),
             "width": step.width,
-            "counts": [sectors, least_sectors, wavefronts, conflicts],
+            "counts": [sectors, cost.least_sectors, wavefronts, conflicts],
+            "lanes": [offsets.get(lane) for lane in range(WARP)],
+            "cost": cost.text,
         }
-        offsets = dict(zip(lanes.tolist(), (byte - base).tolist(), strict=True))
-        kind["lanes"] = [offsets.get(lane) for lane in range(WARP)]
-        excess = 0
-        cost = (0, "later")
-        if not step.in_shared:
-            kind["cost"] = f"{_several(sectors, 'sector')}, the least possible"
-            if sectors > least_sectors:
-                share = f"{100 * unit_count * unit / (SECTOR * sectors):.3g} % used"
-                minimum = f"{least_sectors} would do"
-                kind["cost"] = f"{_several(sectors, 'sector')} where {minimum}, {share}"
-            excess = sectors - least_sectors
-            cost = (sectors, "sector")
-        elif is_copy:
-            kind["cost"] = "not counted: the copy writes it later"
-        else:
-            conflict = f"{conflicts} of them for bank conflicts" if conflicts else "no conflict"
-            kind["cost"] = f"{_several(wavefronts, 'wavefront')}, {conflict}"
-            excess = conflicts
-            cost = (wavefronts, "wavefront")
         if step.in_shared:
             kind["rows"] = _wavefronts(byte, lanes, step.width, base)
-        return self._add(kind | _hold(holds), step.site, step.memory, verb, cost, excess)
+        return self._add(
+            kind | _hold(holds),
+            step.site,
+            step.memory,
+            verb,
+            cost=cost.number,
+            excess=cost.excess,
+        )
 
     def _relative(self, elements: Lanes) -> tuple[int, Lanes]:
         """Return the first known element, and all elements counted from it; -1: unknown."""
@@ -432,10 +430,9 @@ class _Reader:
         """Return a bulk copy as _read() does: `strips` rows of so many bytes."""
         site = self.run.result.sites[int(record["pc"])]
         _, _, strips, size, pitch = record["address"][:5].astype(np.int64).tolist()
-        memory, bytes_ = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
-        base = int(bytes_[0])
+        memory, addresses = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
+        base = int(addresses[0])
         sectors = int(record["costs"][1])
-        least_sectors = strips * -(-size // SECTOR)
         if memory in self.sizes:
             first = base // FLOAT + (self.of_a if memory == "B" else 0)
             starts = first + np.arange(strips) * pitch // FLOAT
@@ -444,24 +441,39 @@ class _Reader:
                 self._touch("C", elements)
             else:
                 self._touch_inputs(elements)
+        key = (site.pc, strips, size, pitch, sectors, memory)
+        add = partial(self._add_box, site, memory, sectors, (strips, size, pitch))
+        return self._kind_number(key, add), base, 0
+
+    def _add_box(
+        self, site: Site, memory: str, sectors: int, box: tuple[int, int, int]
+    ) -> tuple[int, int]:
+        """Add the kind of a bulk copy.
+
+        box: the number of strips, their size and their distance, in bytes
+        """
+        strips, size, _ = box
+        least_sectors = strips * -(-size // SECTOR)
         is_load = site.op == "cp"
         extent = f"{strips} × {size}" if strips > 1 else f"{size}"
-        direction = "to" if is_load else "from"
-        text = f"One bulk copy moves {extent} bytes of {memory} {direction} shared memory, without lanes"
+        moved = f"{extent} bytes of {memory} {'to' if is_load else 'from'} shared memory"
         cost = _several(sectors, "sector")
         if sectors > least_sectors:
             cost += f" where {least_sectors} would do"
         kind = {
-            "text": text,
+            "text": f"One bulk copy moves {moved}, without lanes",
             "cost": cost,
-            "box": [strips, size, pitch],
+            "box": list(box),
             "counts": [sectors, least_sectors, 0, 0],
         }
-        verb = "copy" if is_load else "copy to"
-        excess = max(0, sectors - least_sectors)
-        add = partial(self._add, kind, site, memory, verb, (sectors, "sector"), excess)
-        key = (site.pc, strips, size, pitch, sectors, memory)
-        return self._kind_number(key, add), base, 0
+        return self._add(
+            kind,
+            site,
+            memory,
+            "copy" if is_load else "copy to",
+            cost=(sectors, "sector"),
+            excess=max(0, sectors - least_sectors),
+        )
 
     def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
         """Return a warp's wgmma as _read() does.
@@ -473,22 +485,27 @@ class _Reader:
         byte = records["address"].astype(np.int64).ravel()
         base = int(byte.min()) if byte.size else 0
         first, holds = self._relative(self.elements[places[1:]].ravel())
-        text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
+        lines = f"{_several(byte.size, 'line')} of 16 bytes of shared memory"
         kind = {
-            "text": text,
+            "text": f"The tensor cores read {lines}, without lanes",
             "cost": "not counted",
             "counts": [0, 0, 0, 0],
             "lines": (byte - base).tolist(),
         }
-        add = partial(self._add, kind | _hold(holds), site, "shared", "multiply from", (0, "line"))
+        kind |= _hold(holds)
+        add = partial(self._add, kind, site, "shared", "multiply from", cost=(0, "line"))
         key = (site.pc, (byte - base).tobytes(), holds.tobytes())
         return self._kind_number(key, add), base, first
 
-    def _pill(self, line: int, caller: int, memory: str, verb: str, pill: _Pill) -> list[Any]:
+    def _pill(self, name: tuple[int, int, str, str], pill: _Pill) -> list[Any]:
         """Return a pill for access.js.
 
-        It has the line, the text, whether the line wastes, and the warp and step of its first access.
+        It has the line, the text, whether the line wastes, and the warp and step of its first
+        access.
+
+        name: the line, the line of its caller, the memory and the verb
         """
+        line, caller, memory, verb = name
         callers = {key[1] for key in self.pills if key[0] == line}
         text = f"{verb} {memory}"
         if len(callers) > 1 and caller:
@@ -523,6 +540,33 @@ class _Reader:
         return [[line, text[line - 1]] for line in sorted(lines)]
 
 
+@dataclass(frozen=True)
+class _Cost:
+    """The cost of an access."""
+
+    text: str
+    number: tuple[int, str]  # with its unit
+    excess: int  # sectors or wavefronts that aren't needed
+    least_sectors: int
+
+
+def _cost(step: Step, size: int) -> _Cost:
+    """Return the cost of an access to this many different bytes."""
+    sectors, wavefronts, conflicts = step.costs[1:4]
+    least_sectors = -(-size // SECTOR)
+    if not step.in_shared:
+        text = f"{_several(sectors, 'sector')}, the least possible"
+        if sectors > least_sectors:
+            share = f"{100 * size / (SECTOR * sectors):.3g} % used"
+            text = f"{_several(sectors, 'sector')} where {least_sectors} would do, {share}"
+        return _Cost(text, (sectors, "sector"), sectors - least_sectors, least_sectors)
+    if step.site.parts[0] == "cp":
+        return _Cost("not counted: the copy writes it later", (0, "later"), 0, least_sectors)
+    conflict = f"{conflicts} of them for bank conflicts" if conflicts else "no conflict"
+    text = f"{_several(wavefronts, 'wavefront')}, {conflict}"
+    return _Cost(text, (wavefronts, "wavefront"), conflicts, least_sectors)
+
+
 def _access_text(step: Step, verb: str, unit: int, unit_count: int) -> str:
     """Describe an access.
 
@@ -553,8 +597,8 @@ def _hold(holds: Lanes) -> dict[str, Any]:
 def _wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
     """Return the words of an access to shared memory, by phase and wavefront.
 
-    Words are counted from the base. As count_shared in the core: a phase has 128 bytes, and there are half
-    as many phases if lanes n and n ^ 1, or n ^ 2, agree.
+    Words are counted from the base. As count_shared in the core: a phase has 128 bytes, and there
+    are half as many phases if lanes n and n ^ 1, or n ^ 2, agree.
     """
     phases = max(1, width // FLOAT)
     starts = dict(zip(lanes.tolist(), byte.tolist(), strict=True))

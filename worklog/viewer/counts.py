@@ -34,9 +34,8 @@ class Step(NamedTuple):
     byte: Lanes  # (32,): the place of each lane in the buffer or in shared memory
     width: int  # bytes per lane; 0 if the assembler makes the access part of another access
     costs: Sequence[int]  # requests, sectors, wavefronts, conflicts, bytes, lines
-    words: NDArray[
-        np.uint32
-    ]  # (32, 4): the aligned 16 bytes of shared memory around it, afterwards
+    # (32, 4): the aligned 16 bytes of shared memory around it, afterwards
+    words: NDArray[np.uint32]
 
     @property
     def in_shared(self) -> bool:
@@ -58,8 +57,8 @@ def executed(
 ) -> Executed:
     """Run a block of a kernel's main launch with a trace.
 
-    If the code has atomics or fences, all blocks run: a block may wait for another block, or know that it
-    is the last.
+    If the code has atomics or fences, all blocks run: a block may wait for another block, or know
+    that it is the last.
 
     a, b: float32 (default: zeros)
     """
@@ -78,9 +77,15 @@ def executed(
         instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions
     )
     result = launch(
-        compiled, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
-        trace=True, only_blocks=None if needs_all_blocks else [block],
-    )  # fmt: skip
+        compiled,
+        kernel.blocks(shape),
+        kernel.threads,
+        arguments,
+        shared_bytes=kernel.program.shared,
+        races=False,
+        trace=True,
+        only_blocks=None if needs_all_blocks else [block],
+    )
     return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
 
 

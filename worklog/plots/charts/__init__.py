@@ -1,1 +1,36 @@
-"""One module a chart: what it takes from a run, how it is drawn on axes, and the page around it."""
+"""A module for each chart: what it selects of a run, its texts, and how marks draw it.
+
+A chart selects numbers and states its texts. The marks of `worklog/plots/marks/` draw the numbers:
+`Rows` of bars, `Line`s, the `Cells` of a map, names of points, texts and scales. `page.py` puts
+title, subtitle and sources around them. For example, the registers of each rung as rows of bars:
+
+    from worklog.plots import style
+    from worklog.plots.marks import Bar, Rows
+    from worklog.plots.page import Margins, Texts, on_axes
+    from worklog.runs import NothingToDraw
+
+
+    @style.chart
+    def registers(run, *, ax=None):
+        # What is selected of the run.
+        counts = {
+            name: facts["registers"] for name, facts in run.kernels.items() if "registers" in facts
+        }
+        if not counts:
+            raise NothingToDraw("the run has no compiled kernel: make one with `worklog run`")
+        most = max(counts, key=counts.get)
+        rows = Rows(list(counts), pitch=0.24)
+        texts = Texts(
+            "registers",
+            finding=f"{most} needs most registers, {counts[most]} per thread",
+            subtitle="Registers per thread, as compiled.",
+            footer=[run.full_label],
+            alt=["Bar chart of registers", *(f"{name}: {count}" for name, count in counts.items())],
+        )
+
+        def draw(axes):
+            axes.set(xlim=(0, 1.1 * counts[most]), xlabel="registers per thread")
+            rows.draw(axes, [Bar(count, str(count)) for count in counts.values()])
+
+        return on_axes(ax, draw, texts, height=rows.height, margins=Margins(left=rows.left))
+"""

@@ -14,23 +14,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.plots import style
-from worklog.plots.figure import (
+from worklog.plots.marks import (
     ON_PAPER,
-    Chart,
+    Cell,
+    Cells,
+    Rows,
     annotate,
-    page,
-    right_of,
     scale,
     tick_locator,
     widest,
 )
+from worklog.plots.page import Chart, Texts, page
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.plots.style import (
     ACCENT,
@@ -42,12 +43,14 @@ from worklog.plots.style import (
     PAPER,
     SMALL_PT,
     text_width,
-    wrap,
 )
 from worklog.problem import Shape
 from worklog.runs import NothingToDraw, Run
 from worklog.runs.effects import TOGETHER, Effect, effect_in_words, effects, older
 from worklog.runs.text import format_estimate
+
+# Inches, but for the thickness of a step.
+
 
 # Inches, but for the thickness of a step.
 ROW = 0.34
@@ -59,6 +62,7 @@ GAP = 0.14
 NARROWEST = 5.5
 STEP_PT = 8
 BAR: Any = {"linewidth": STEP_PT, "solid_capstyle": "butt", "zorder": 2}
+CELLS = Cells(CELL, ROW, outline=PAPER, text_va="center_baseline")
 FULL = 32  # the factor from which a cell has the full colour
 FACTORS = 2  # from this effect on, a row is in factors, else in percent
 # steps that a waterfall must have, and the factor from which a step can be seen
@@ -74,10 +78,11 @@ DETAILS = {
     "all": "TFLOP/s",
     REMAINDER: "the next row, beyond the product of each",
 }
-Rows = Mapping[str, Mapping[Shape, Effect]]  # by setting and size
+Row = Mapping[Shape, Effect]
 
 
-class Fall(NamedTuple):
+@dataclass(frozen=True)
+class Fall:
     """A waterfall at one size, from the unbiased to the naive reading."""
 
     combined: Effect  # of all these settings at once
@@ -96,6 +101,54 @@ class Fall(NamedTuple):
         """The unbiased and the naive reading in TFLOP/s, as texts."""
         naive = format_estimate(self.combined.biased, self.combined.noise, rate)
         return f"unbiased {rate(self.combined.unbiased)}", f"naive {naive}"
+
+
+@dataclass(frozen=True)
+class AblationData:
+    """What the chart shows of one kernel."""
+
+    kernel: str
+    effects: Sequence[Effect]
+    every_row: Mapping[str, Row]  # by setting
+    fall: Fall
+    is_size_given: bool
+
+    @property
+    def rows(self) -> Mapping[str, Row]:
+        """The rows that are drawn: combined ones, and those with a visible effect."""
+        return {setting: row for setting, row in self.every_row.items() if _is_shown(setting, row)}
+
+    @property
+    def hidden(self) -> list[str]:
+        """The names of the rows that aren't drawn."""
+        return [_name(row) for setting, row in self.every_row.items() if setting not in self.rows]
+
+    @property
+    def sizes(self) -> list[Shape]:
+        """The columns."""
+        return list(dict.fromkeys(effect.problem for effect in self.effects))
+
+    @property
+    def shape(self) -> Shape:
+        """The size of the waterfall."""
+        return self.fall.combined.problem
+
+    @property
+    def has_fall(self) -> bool:
+        """True if the waterfall has enough steps to be drawn."""
+        return self.fall.bars >= FEWEST
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of the chart are. Lengths are inches."""
+
+    names: Sequence[str]  # of the heat map's rows
+    details: Sequence[str]  # below the names
+    left: float  # of the heat map
+    map_width: float
+    height: float  # of both axes
+    width: float  # of the page
 
 
 def ablated(run: Run) -> dict[str, list[Effect]]:
@@ -117,53 +170,60 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     size: of the waterfall and the finding; by default, the waterfall is at the size where most
         settings have an effect, and the finding at the size of the largest effect
     """
+    data = _select(run, rung, size)
+    texts = Texts(
+        f"ablation_{data.kernel}",
+        finding=_finding(data),
+        subtitle=_subtitle(data),
+        footer=[run.full_label, *older(run)],
+        alt=_alt(data),
+    )
+    layout = _layout(data)
+    note = []
+    if data.hidden:
+        text = f"No visible effect at any size: {', '.join(data.hidden)}."
+        note = style.wrap(text, BODY_PT, layout.width - 2 * MARGIN_IN)
+    note_height = style.line_height(BODY_PT, len(note))
+    axis_height = BELOW if data.has_fall else 0.15
+    chart = page(texts, HEAD + layout.height + axis_height + note_height, layout.width)
+    bottom = chart.body_bottom + note_height
+    chart.write((MARGIN_IN, bottom), note, BODY_PT)
+    bottom += axis_height
+    cells = chart.axes_at(layout.left, bottom, layout.map_width, layout.height)
+    _draw_map(cells, data, layout)
+    if data.has_fall:
+        _frame(cells, data, layout.height)
+        left = layout.left + layout.map_width + GAP
+        _draw_fall(chart.axes_at(left, bottom, FALL, layout.height), data.fall, [*data.rows])
+    return chart
+
+
+def _select(run: Run, rung: str | None, size: Size | None) -> AblationData:
+    """Return what the chart shows of a run. The arguments are those of ablation()."""
     kernel = rung or next(reversed(ablated(run)), None)
     if kernel is None:
         raise NothingToDraw("the run has no ablation: make one with `worklog ablate warptiled`")
     on_kernel = effects(run, kernel)
     falls = _falls(on_kernel)
-    shape = _shape_of_fall(kernel, falls, size)
-    fall = falls[shape]
-    every_row = _rows(on_kernel, falls)
-    rows = {setting: row for setting, row in every_row.items() if _is_shown(setting, row)}
-    names = [_name(row) for row in rows.values()]
-    details = [_detail(setting, row) for setting, row in rows.items()]
-    sizes = list(dict.fromkeys(effect.problem for effect in on_kernel))
-    has_fall = fall.bars >= FEWEST
+    fall = falls[_shape_of_fall(kernel, falls, size)]
+    return AblationData(kernel, on_kernel, _rows(on_kernel, falls), fall, size is not None)
 
-    left = max(right_of(names), MARGIN_IN + 0.12 + widest(details, SMALL_PT))
-    map_width = CELL * len(sizes)
-    fall_width = GAP + FALL if has_fall else 0.0
-    height = ROW * (len(rows) + 1)
-    width = max(left + map_width + fall_width + MARGIN_IN, NARROWEST)
-    hidden = [_name(row) for setting, row in every_row.items() if setting not in rows]
-    note = []
-    if hidden:
-        text = f"No visible effect at any size: {', '.join(hidden)}."
-        note = wrap(text, BODY_PT, width - 2 * MARGIN_IN)
-    note_height = style.line_height(BODY_PT, len(note))
-    axis_height = BELOW if has_fall else 0.15
-    chart = page(
-        f"ablation_{kernel}",
-        _finding(kernel, on_kernel, None if size is None else shape),
-        _subtitle(kernel, shape if has_fall else None),
-        [run.full_label, *older(run)],
-        _alt(kernel, every_row, fall if has_fall else None),
-        HEAD + height + axis_height + note_height,
-        width,
+
+def _layout(data: AblationData) -> Layout:
+    """Return where the parts of the chart are."""
+    names = [_name(row) for row in data.rows.values()]
+    details = [_detail(setting, row) for setting, row in data.rows.items()]
+    left = max(Rows(names, ROW).left, MARGIN_IN + 0.12 + widest(details, SMALL_PT))
+    map_width = CELL * len(data.sizes)
+    fall_width = GAP + FALL if data.has_fall else 0.0
+    return Layout(
+        ["unbiased reading", *names],
+        ["TFLOP/s", *details],
+        left,
+        map_width,
+        height=ROW * (len(names) + 1),
+        width=max(left + map_width + fall_width + MARGIN_IN, NARROWEST),
     )
-    chart.write(MARGIN_IN, chart.body_bottom + note_height, note, BODY_PT)
-    bottom = chart.body_bottom + note_height + axis_height
-    cells = chart.axes_at(left, bottom, map_width, height)
-    _draw_map(cells, rows, sizes, ["unbiased reading", *names], ["TFLOP/s", *details])
-    if has_fall:
-        frame = Rectangle(
-            (CELL * sizes.index(shape), 0), CELL, height, fill=False, clip_on=False, zorder=4
-        )
-        frame.set(edgecolor=ACCENT, linewidth=1.2)
-        cells.add_patch(frame)
-        _draw_fall(chart.axes_at(left + map_width + GAP, bottom, FALL, height), fall, [*rows])
-    return chart
 
 
 def _falls(on_kernel: Sequence[Effect]) -> dict[Shape, Fall]:
@@ -217,7 +277,7 @@ def _shape_of_fall(kernel: str, falls: Mapping[Shape, Fall], size: Size | None) 
     return shape
 
 
-def _rows(on_kernel: Sequence[Effect], falls: Mapping[Shape, Fall]) -> Rows:
+def _rows(on_kernel: Sequence[Effect], falls: Mapping[Shape, Fall]) -> Mapping[str, Row]:
     """Return all rows in order: single pitfalls, then combined ones.
 
     The remainder belongs to the row below it, where the waterfall ends.
@@ -232,18 +292,18 @@ def _rows(on_kernel: Sequence[Effect], falls: Mapping[Shape, Fall]) -> Rows:
     return rows
 
 
-def _is_shown(setting: str, row: Mapping[Shape, Effect]) -> bool:
+def _is_shown(setting: str, row: Row) -> bool:
     """Return True if a setting has a row: a combined one, or one with a visible effect."""
     return setting in (REMAINDER, *COMBINED) or any(effect.visible for effect in row.values())
 
 
-def _name(row: Mapping[Shape, Effect]) -> str:
+def _name(row: Row) -> str:
     """Return a row's name: the pitfall's title, with its number in the article."""
     effect = next(iter(row.values()))
     return f"{effect.article} {effect.title}" if effect.article else effect.title
 
 
-def _detail(setting: str, row: Mapping[Shape, Effect]) -> str:
+def _detail(setting: str, row: Row) -> str:
     """Return the line below a row's name: the biased value, and what it changes."""
     if setting in DETAILS:
         return DETAILS[setting]
@@ -251,48 +311,53 @@ def _detail(setting: str, row: Mapping[Shape, Effect]) -> str:
     return f"{setting}={effect.value} · {NAMES[effect.corrupts]}"
 
 
-def _finding(kernel: str, on_kernel: Sequence[Effect], shape: Shape | None) -> str:
-    """Return the pitfall that changes TFLOP/s most, at this size or at any.
+def _finding(data: AblationData) -> str:
+    """Return the pitfall that changes TFLOP/s most, at the given size or at any.
 
     Pitfalls that only change a share, of cuBLAS or of the peak, don't count.
     """
     single = [
         effect
-        for effect in on_kernel
+        for effect in data.effects
         if effect.setting not in COMBINED and effect.corrupts == "TFLOP/s" and effect.visible
     ]
-    at_shape = [effect for effect in single if shape in (None, effect.problem)]
-    if not at_shape:
-        return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    worst = max(at_shape, key=lambda effect: abs(math.log(effect.factor)))
+    if data.is_size_given:
+        single = [effect for effect in single if effect.problem == data.shape]
+    if not single:
+        return f"No single gremlin moves {data.kernel}'s reading by more than the noise"
+    worst = max(single, key=lambda effect: abs(math.log(effect.factor)))
     text = f"{in_words(worst)}\u00a0at\u00a0{worst.problem}"
-    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {text}"
+    return f"The largest gremlin in {data.kernel}'s TFLOP/s: {worst.title}, {text}"
 
 
-def _subtitle(kernel: str, shape: Shape | None) -> str:
-    """Return the explanation of the chart. shape: of the waterfall; None if there is none."""
+def _subtitle(data: AblationData) -> str:
+    """Return the explanation of the heat map, and of the waterfall if it is drawn."""
     subtitle = (
-        f"How {kernel}'s reading changes at one clock when one setting is biased, by size (M = N = K). Orange, + and "
-        "×: it reads too high; blue, − and ÷: too low; the stronger, the larger the effect; 0: not visible above the "
-        "noise."
+        f"How {data.kernel}'s reading changes at one clock when one setting is biased, by size "
+        "(M = N = K). Orange, + and ×: it reads too high; blue, − and ÷: too low; the stronger, "
+        "the larger the effect; 0: not visible above the noise."
     )
-    if shape is not None:
-        subtitle += f" Right: from the unbiased to the naive reading at {shape}, with what the settings do together."
+    if data.has_fall:
+        subtitle += (
+            f" Right: from the unbiased to the naive reading at {data.shape}, with what the "
+            "settings do together."
+        )
     return subtitle
 
 
-def _alt(kernel: str, rows: Rows, fall: Fall | None) -> list[str]:
+def _alt(data: AblationData) -> list[str]:
     """Return the alt text: each row's effects, and the ends of the waterfall."""
-    alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
-    for setting, row in rows.items():
+    kind = "Heat map of how each biased setting changes the reading"
+    alt = [f"{kind} of {data.kernel}, by size"]
+    for setting, row in data.every_row.items():
         texts = ", ".join(f"{shape}: {text}" for shape, text in in_row(row).items())
         alt.append(f"{_name(row)} ({_detail(setting, row)}): {texts}")
-    if fall is not None:
-        alt.append(f"waterfall at {fall.combined.problem}: {' to '.join(fall.ends)} TFLOP/s")
+    if data.has_fall:
+        alt.append(f"waterfall at {data.shape}: {' to '.join(data.fall.ends)} TFLOP/s")
     return alt
 
 
-def in_row(row: Mapping[Shape, Effect]) -> dict[Shape, str]:
+def in_row(row: Row) -> dict[Shape, str]:
     """Return the texts of one setting's cells, all in factors or all in percent."""
     factors = any(abs(math.log(effect.step)) >= math.log(FACTORS) for effect in row.values())
     return {shape: in_words(effect, factors) for shape, effect in row.items()}
@@ -306,30 +371,34 @@ def in_words(effect: Effect, factors: bool | None = None) -> str:
     return effect_in_words(effect, factors).replace(" ", "\u00a0")
 
 
-def _draw_map(
-    axes: Axes, rows: Rows, sizes: list[Shape], names: list[str], details: list[str]
-) -> None:
+def _draw_map(axes: Axes, data: AblationData, layout: Layout) -> None:
     """Draw the heat map's cells, and the names of its rows and columns.
 
     Lengths are inches: x from the left, y down from the row of unbiased readings.
     """
-    axes.set(xlim=(0, CELL * len(sizes)), ylim=(ROW * len(names), 0))
+    axes.set(xlim=(0, layout.map_width), ylim=(layout.height, 0))
     axes.set_axis_off()
-    for line, (name, detail) in enumerate(zip(names, details, strict=True)):
-        point = (0, ROW * (line + 0.5))
-        annotate(axes, name, point, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
-        annotate(axes, detail, point, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
-    unbiased = _unbiased(rows)
-    for column, size in enumerate(sizes):
+    for line, (name, detail) in enumerate(zip(layout.names, layout.details, strict=True)):
+        _draw_name(axes, (0, ROW * (line + 0.5)), name, detail)
+    unbiased = _unbiased(data.rows)
+    for column, size in enumerate(data.sizes):
         middle = CELL * (column + 0.5)
         axes.text(middle, -0.13, str(size), ha="center", va="center", weight="bold")
         reading = rate(unbiased.get(size))
         axes.text(middle, ROW / 2, reading, ha="center", va="center_baseline", color=MUTED)
-        for line, row in enumerate(rows.values(), start=1):
-            _draw_cell(axes, column, line, row.get(size), in_row(row).get(size, "–"))
+        for line, row in enumerate(data.rows.values(), start=1):
+            CELLS.draw_cell(axes, line, column, _cell(row, size))
 
 
-def _unbiased(rows: Rows) -> dict[Shape, float]:
+def _draw_name(axes: Axes, point: tuple[float, float], name: str, detail: str) -> None:
+    """Write a row's name and its detail below, left of a point."""
+    annotate(
+        axes, name, point, gap=-6, lift=1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False
+    )
+    annotate(axes, detail, point, gap=-6, lift=-1.5, va="top", color=MUTED, annotation_clip=False)
+
+
+def _unbiased(rows: Mapping[str, Row]) -> dict[Shape, float]:
     """Return the unbiased reading at each size, in TFLOP/s."""
     readings = {}
     for setting, row in rows.items():
@@ -341,28 +410,14 @@ def _unbiased(rows: Rows) -> dict[Shape, float]:
     return readings
 
 
-def _draw_cell(axes: Axes, column: int, line: int, effect: Effect | None, text: str) -> None:
-    """Draw one cell of the heat map. effect: None if it isn't known at this size."""
-    cell = Rectangle(
-        (CELL * column, ROW * line),
-        CELL,
-        ROW,
-        facecolor=_colour(effect),
-        edgecolor=PAPER,
-        linewidth=1.0,
-    )
-    axes.add_patch(cell)
-    axes.text(
-        CELL * (column + 0.5),
-        ROW * (line + 0.5),
-        text,
-        ha="center",
-        va="center_baseline",
-        fontsize=BODY_PT * min(1.0, (CELL - 0.08) / text_width(text, BODY_PT)),
-    )
+def _cell(row: Row, size: Shape) -> Cell:
+    """Return a cell of the heat map: its text fits, and a size without an effect has a dash."""
+    text = in_row(row).get(size, "–")
+    text_pt = BODY_PT * min(1.0, (CELL - 0.08) / text_width(text, BODY_PT))
+    return Cell(text, _fill(row.get(size)), text_pt=text_pt)
 
 
-def _colour(effect: Effect | None) -> tuple[str, float]:
+def _fill(effect: Effect | None) -> tuple[str, float]:
     """Return a cell's colour and opacity: the larger the effect, the more opaque."""
     if effect is None:
         return style.DEFLATES, 0.0
@@ -371,13 +426,35 @@ def _colour(effect: Effect | None) -> tuple[str, float]:
     return colour, min(math.sqrt(abs(magnitude)), 1.0)
 
 
-def _draw_fall(axes: Axes, fall: Fall, settings: list[str]) -> None:
+def _frame(axes: Axes, data: AblationData, height: float) -> None:
+    """Draw a frame around the column of the waterfall's size. height: in inches."""
+    left = CELL * data.sizes.index(data.shape)
+    frame = Rectangle((left, 0), CELL, height, fill=False, clip_on=False, zorder=4)
+    frame.set(edgecolor=ACCENT, linewidth=1.2)
+    axes.add_patch(frame)
+
+
+def _draw_fall(axes: Axes, fall: Fall, settings: Sequence[str]) -> None:
     """Draw the waterfall on a log axis: a bar per step, at the y of its row.
 
     It starts at the unbiased reading in the first row and ends at the naive reading.
     """
     last = ROW * (len(settings) + 0.5)
     axes.set_ylim(last + ROW / 2, 0)
+    readings = _draw_steps(axes, fall, settings)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    low, high = _limits(readings)
+    label = f"TFLOP/s at {fall.combined.problem}, log scale"
+    scale(axes.xaxis, tick_locator(low, high), label, (low, high), log=10)
+    axes.grid(True, axis="x")
+    unbiased, naive = fall.ends
+    _draw_end(axes, (readings[0], ROW / 2), unbiased)
+    _draw_end(axes, (readings[-1], last), naive)
+
+
+def _draw_steps(axes: Axes, fall: Fall, settings: Sequence[str]) -> list[float]:
+    """Draw a bar per step with lines between them; return the readings from first to last."""
     reading = fall.combined.unbiased
     above = ROW / 2
     readings = [reading]
@@ -391,20 +468,18 @@ def _draw_fall(axes: Axes, fall: Fall, settings: list[str]) -> None:
         reading = reading * effect.factor
         readings.append(reading)
         above = middle
+    last = ROW * (len(settings) + 0.5)
     axes.plot([reading, reading], [above, last], color=MUTED, linewidth=0.6, zorder=1)
-    low, high = _limits(readings)
-    label = f"TFLOP/s at {fall.combined.problem}, log scale"
-    scale(axes.xaxis, tick_locator(low, high), label, (low, high), log=10)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(True, axis="x")
-    for text, value, middle in zip(
-        fall.ends, (readings[0], readings[-1]), (ROW / 2, last), strict=True
-    ):
-        gap = -6 if math.log(value / low) > math.log(high / value) else 6
-        axes.plot([value], [middle], "o", color=INK, markersize=5, zorder=3)
-        lines = text.replace("naive ", "naive\n")  # which fit on either side of the middle
-        annotate(axes, lines, (value, middle), gap, fontsize=BODY_PT, bbox=ON_PAPER)
+    return readings
+
+
+def _draw_end(axes: Axes, point: tuple[float, float], text: str) -> None:
+    """Draw a dot at an end of the waterfall, with a text on the side with more space."""
+    low, high = axes.get_xlim()
+    gap = -6 if math.log(point[0] / low) > math.log(high / point[0]) else 6
+    axes.plot(*point, "o", color=INK, markersize=5, zorder=3)
+    lines = text.replace("naive ", "naive\n")  # which fit on either side of the middle
+    annotate(axes, lines, point, gap=gap, fontsize=BODY_PT, bbox=ON_PAPER)
 
 
 def _bar_colour(effect: Effect) -> str:

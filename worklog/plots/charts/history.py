@@ -1,10 +1,9 @@
-"""Kernels over runs: the changes from one side to another, and one kernel's times in all saved
-runs.
-"""
+"""One kernel's times in all saved runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,65 +12,29 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from worklog.plots import style
-from worklog.plots.charts.lines import draw_lines
-from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
+from worklog.plots.marks import Line, draw_lines, scale
+from worklog.plots.page import Margins, Texts, on_axes
+from worklog.plots.style import ACCENT, GREY, MUTED
 from worklog.runs import Measurement, NothingToDraw, Run, same_card
-from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes
 from worklog.runs.sources import saved
 from worklog.runs.text import format_signed
 
-# inches
-PITCH = 0.24
-HEIGHT = 3.0
-COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
+HEIGHT = 3.0  # inches
 
 
-@style.chart
-def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
-    """Draw each kernel and size with its change in percent and the 95 % interval.
+@dataclass
+class Times:
+    """A kernel's times, relative to the first time at their size, by size."""
 
-    The band is half of the threshold; no change in it counts. Returns a Chart, or `ax`. Raises
-    NothingToDraw without a change.
-    """
-    rows = [
-        row for row in comparison.rows if row.change.verdict != FAILED and row.old_us and row.new_us
-    ]
-    if not rows:
-        reason = comparison.headline or "no kernel has a time on both sides"
-        raise NothingToDraw(f"there is no change to draw: {reason}")
-    rows.sort(key=lambda row: -row.change.share)
-    names = [f"{row.kernel} {row.place}".strip() for row in rows]
-    alt = ["Changes of the time with their 95 % intervals"]
-    alt += [
-        f"{name}: {row.change}, {row.change.verdict}" for name, row in zip(names, rows, strict=True)
-    ]
-    half_percent = 50 * comparison.threshold
+    # The date, the change in percent, and its interval.
+    points: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)  # for the alt text
+    labels: dict[str, None] = field(default_factory=dict)  # of the runs, once each
 
-    def draw(axes: Axes) -> None:
-        for row_y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
-            colour = COLOURS.get(row.change.verdict, GREY)
-            ends = [100 * row.change.low, 100 * row.change.high]
-            axes.plot(
-                ends, [row_y, row_y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2
-            )
-            axes.plot([100 * row.change.share], [row_y], "o", color=colour, markersize=4, zorder=3)
-        axes.axvspan(-half_percent, half_percent, color=FAINT, linewidth=0, zorder=0)
-        axes.axvline(0, color=MUTED, linewidth=0.9, zorder=1)
-        scale(axes.xaxis, MaxNLocator(7), "% longer than before (right: slower)", written="{x:+g}")
-
-    return on_axes(
-        ax,
-        draw,
-        "changes",
-        comparison.headline,
-        "Change of the time, with its 95 % interval; in the band, within "
-        f"±{half_percent:g} %, no change counts.",
-        [f"old: {comparison.old}", f"new: {comparison.new}", *comparison.versions],
-        alt,
-        height=PITCH * len(rows),
-        left=right_of(names),
-    )
+    @property
+    def most_changed(self) -> str:
+        """The size whose last time differs most from its first."""
+        return max(self.points, key=lambda place: abs(self.points[place][-1][1]))
 
 
 @style.chart
@@ -83,10 +46,45 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
 
     runs: default, those of this machine
     """
-    runs = sorted(runs or saved(kernel), key=lambda run: run.created)
-    series = dict[str, list[tuple[float, ...]]]()
-    texts = dict[str, list[str]]()
-    labels = dict[str, None]()
+    times = _times(kernel, sorted(runs or saved(kernel), key=lambda run: run.created))
+    most_changed = times.most_changed
+    change = format_signed(times.points[most_changed][-1][1] / 100)
+    texts = Texts(
+        "history",
+        finding=f"{kernel} at {most_changed}: {change} since the first run",
+        subtitle=(
+            "Change of the time since the first run at that size, each at its own clock; bands: "
+            "95 % interval."
+        ),
+        footer=[*times.labels],
+        alt=_alt(kernel, times),
+    )
+    accent = {"color": ACCENT}
+    lines = [
+        Line(place, points, ACCENT, name_look=accent)
+        if place == most_changed
+        else Line(place, points, GREY)
+        for place, points in times.points.items()
+    ]
+
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=MUTED, linewidth=0.9, zorder=1)
+        axes.grid(True, zorder=0)
+        scale(axes.yaxis, MaxNLocator(7), "% of the first time", written="{x:+g}")
+        dates: Any = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(dates)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
+        draw_lines(axes, lines)
+
+    return on_axes(ax, draw, texts, height=HEIGHT, margins=Margins(left=0.69))
+
+
+def _times(kernel: str, runs: Sequence[Run]) -> Times:
+    """Return the kernel's times at the sizes that two runs have, from runs in order.
+
+    Raises NothingToDraw if there is no such size.
+    """
+    times = Times()
     first_us = dict[str, float]()
     for run, m in _on_newest_card(kernel, runs):
         if m.time is None:
@@ -97,43 +95,23 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
             100 * (us / reference_us - 1) for us in (m.time.value, m.time.low, m.time.high)
         )
         place = m.place or kernel
-        series.setdefault(place, []).append((date, percent, low, high))
-        texts.setdefault(place, []).append(f"{format_signed(percent / 100)} on {run.created[:10]}")
-        labels[run.label.rpartition(" · ")[0]] = None
-    series = {place: points for place, points in series.items() if len(points) > 1}
-    if not series:
+        times.points.setdefault(place, []).append((date, percent, low, high))
+        text = f"{format_signed(percent / 100)} on {run.created[:10]}"
+        times.texts.setdefault(place, []).append(text)
+        times.labels[run.label.rpartition(" · ")[0]] = None
+    times.points = {place: points for place, points in times.points.items() if len(points) > 1}
+    if not times.points:
         raise NothingToDraw(
             f"no two runs of one GPU have {kernel} at one size: measure it twice with `worklog run`"
         )
-    most_changed = max(series, key=lambda place: abs(series[place][-1][1]))
-    colours = dict.fromkeys(series, GREY) | {most_changed: ACCENT}
+    return times
 
-    def draw(axes: Axes) -> None:
-        leave_room(axes, series, BODY_PT)
-        axes.axhline(0, color=MUTED, linewidth=0.9, zorder=1)
-        axes.grid(True, zorder=0)
-        scale(axes.yaxis, MaxNLocator(7), "% of the first time", written="{x:+g}")
-        last_points = draw_lines(axes, series, colours)
-        dates: Any = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(dates)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
-        name_points(axes, last_points, {most_changed: {"color": ACCENT}})
 
-    change = format_signed(series[most_changed][-1][1] / 100)
-    return on_axes(
-        ax,
-        draw,
-        "history",
-        f"{kernel} at {most_changed}: {change} since the first run",
-        "Change of the time since the first run at that size, each at its own clock; bands: 95 % interval.",
-        [*labels],
-        [
-            f"Line chart of {kernel}'s time over the runs",
-            *(f"{place}: {', '.join(texts[place])}" for place in series),
-        ],
-        height=HEIGHT,
-        left=0.69,
-    )
+def _alt(kernel: str, times: Times) -> list[str]:
+    """Return the alt text: the changes at each size."""
+    alt = [f"Line chart of {kernel}'s time over the runs"]
+    alt += [f"{place}: {', '.join(times.texts[place])}" for place in times.points]
+    return alt
 
 
 def _on_newest_card(kernel: str, runs: Sequence[Run]) -> Iterator[tuple[Run, Measurement]]:

@@ -1,41 +1,28 @@
-"""Lines and points over an axis.
-
-They are any benchmark's lines, as Triton's perf_report draws providers, the ladder's over the size,
-rates against errors, and errors over K.
-"""
+"""Lines over an axis: any benchmark's, as Triton's perf_report draws providers, or the ladder's."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import Locator, LogLocator, MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from worklog.kernel import RUNGS
 from worklog.plots import selection, style
-from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, scale
-from worklog.plots.selection import (
-    ON_TENSOR_CORES,
-    Size,
-    dimensions,
-    in_order,
-    measured,
-    rate,
-    rows,
-)
-from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
+from worklog.plots.marks import Line, draw_lines, scale, values_of, x_axis
+from worklog.plots.marks.lines import FIRST, WIDE
+from worklog.plots.page import Chart, Margins, Texts, on_axes
+from worklog.plots.selection import in_order
+from worklog.plots.style import ACCENT, GREY, INK, MUTED, OTHER
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 # inches
 HEIGHT = 3.3
 TALL = 4.0
-# x values with a tick of their own, and with dots
-MOST_TICKS = 8
-MOST_DOTS = 11
-WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
-MARKS = "osD^vPX*<>"
+MARGINS = Margins(left=0.69, above=0.05)
+
+
 UNITS = {
     "tflops": "TFLOP/s",
     "gbs": "GB/s",
@@ -45,72 +32,45 @@ UNITS = {
 }
 # How the subtitle calls y, unless it is a rate.
 QUANTITIES = {"us": "Median time", "share": "Share of cuBLAS, timed in the same loop"}
-FIRST = {"color": ACCENT, "weight": "bold"}  # the look of the accented line's name
-# By name: the points of a line, x and y and, if it is known, the interval of y.
-Lines = Mapping[str, Sequence[tuple[float, ...]]]
 
 
-def draw_lines(
-    axes: Axes, series: Lines, colours: Mapping[str, str], dashed: Collection[str] = ()
-) -> dict[str, tuple[float, float]]:
-    """Draw lines in their bands, the accented line in front.
-
-    Returns the last point of each line, for name_points.
-
-    colours: by the line's name
-    dashed: the names of dashed lines
-    """
-    has_dots = len(_column(series, 0)) <= MOST_DOTS
-    for number, (name, points) in enumerate(series.items()):
-        # Without clip paths, each of which is a layer: the PNG is drawn in a fifth of the time.
-        options: dict[str, Any] = {
-            "marker": MARKS[number % len(MARKS)],
-            "markersize": 3.2 if has_dots else 0.0,
-            "clip_on": False,
-        }
-        xs, ys, *band = zip(*points, strict=True)
-        if len(band) == 2:
-            axes.fill_between(
-                xs,
-                band[0],
-                band[1],
-                color=(colours[name], 0.25),
-                linewidth=0,
-                zorder=2,
-                clip_on=False,
-            )
-        dash = "--" if name in dashed else "-"
-        axes.plot(xs, ys, dash, color=colours[name], zorder=_layer(colours[name]), **options)
-    return {name: (points[-1][0], points[-1][1]) for name, points in series.items()}
+# The look of a line's name by the line's colour.
+NAME_LOOKS: Mapping[str, Mapping[str, Any]] = {
+    ACCENT: FIRST,
+    OTHER: {"color": OTHER},
+    GREY: {"color": MUTED},
+    INK: {"color": MUTED},
+}
+# x and y of each line's points, and the interval of y, by the line's name.
+Series = Mapping[str, Sequence[tuple[float, ...]]]
 
 
-def _layer(colour: str) -> int:
-    """Return a line's zorder: colours are in front of grey, the accent is in front."""
-    if colour == ACCENT:
-        return 5
-    return 3 if colour == GREY else 4
+@dataclass(frozen=True)
+class LinesData:
+    """The lines that are drawn, and what they are of."""
 
+    series: Series
+    baselines: Collection[str]  # the names of the baselines' lines
+    axis: str  # the name of x
+    quantity: str  # y, one of UNITS
 
-def _column(series: Lines, index: int) -> set[float]:
-    """Return the values at this index of all points: 0 is x, 1 is y, 3 is y's upper end."""
-    values = set[float]()
-    for points in series.values():
-        values |= {point[index] for point in points}
-    return values
+    @property
+    def unit(self) -> str:
+        """The unit of y."""
+        return UNITS[self.quantity]
 
+    @property
+    def ranking(self) -> list[str]:
+        """The lines that reach the largest x.
 
-def _x_axis(axes: Axes, series: Lines, label: str, wide: float = WIDE) -> None:
-    """Prepare axes for these lines.
-
-    wide: x is logarithmic if its largest value is at least this multiple of the smallest
-    """
-    xs = sorted(_column(series, 0))
-    log = 2 if xs[0] > 0 and xs[-1] / xs[0] >= wide else 0
-    locator: Locator | list[float] = xs
-    if len(xs) > MOST_TICKS:
-        locator = LogLocator(2) if log else MaxNLocator(6)
-    scale(axes.xaxis, locator, label, log=log, written="{x:.6g}")
-    axes.grid(True, zorder=0)
+        The best line that isn't a baseline is the first, then all rivals follow, the best first.
+        """
+        reach = max(points[-1][0] for points in self.series.values())
+        ranking = [name for name, points in self.series.items() if points[-1][0] == reach]
+        sign = 1 if self.quantity == "us" else -1
+        ranking.sort(key=lambda name: self.series[name][-1][1] * sign)
+        best = next((name for name in ranking if name not in self.baselines), ranking[0])
+        return [best, *(name for name in ranking if name != best)]
 
 
 @style.chart
@@ -128,7 +88,8 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     the first kernel that alternated with it. Of matrix products, the square ones are drawn.
     Example: `worklog.plots.lines(run, y="gbs")`.
     """
-    return _lines(run, x, y, ax, "lines", HEIGHT)
+    data, timed = _select(run, x, y)
+    return _draw(run, data, timed, name="lines", height=HEIGHT, ax=ax)
 
 
 @style.chart
@@ -138,16 +99,15 @@ def sizes(run: Run) -> Chart:
     Each kernel has a line with its 95 % band. The two best at the largest size have colours. Raises
     NothingToDraw if fewer than two sizes were measured.
     """
-    chart: Chart = _lines(run, "N", "share", None, "sizes", TALL)
+    data, timed = _select(run, "N", "share")
+    chart: Chart = _draw(run, data, timed, name="sizes", height=TALL, ax=None)
     return chart
 
 
-def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, height: float) -> Any:
-    """Draw lines() or sizes().
+def _select(run: Run, axis: str, quantity: str) -> tuple[LinesData, list[Measurement]]:
+    """Return the lines that are drawn, and their measurements.
 
     axis, quantity: as x and y of lines()
-    name: the stem of the chart's file
-    height: in inches
     """
     timed = [
         m
@@ -162,38 +122,47 @@ def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, heigh
     series, baselines = _points(timed, axis, quantity)
     if not any(len(points) > 1 for points in series.values()):
         raise NothingToDraw(
-            f"no line has two points over {axis or 'an axis'}: measure two values of an axis with numbers"
+            f"no line has two points over {axis or 'an axis'}: "
+            "measure two values of an axis with numbers"
         )
-    ranking = _ranking(series, baselines, quantity)
-    colours = _colours(series, baselines, ranking)
-    unit = UNITS[quantity]
-    alt = [f"Line chart of {unit} against {axis}"]
-    for line, points in series.items():
-        texts = [f"{point[1]:.4g} at {point[0]:g}" for point in points]
-        alt.append(f"{line} {', '.join(texts)}")
+    return LinesData(series, baselines, axis, quantity), timed
+
+
+def _draw(
+    run: Run,
+    data: LinesData,
+    timed: Sequence[Measurement],
+    *,
+    name: str,
+    height: float,
+    ax: Axes | None,
+) -> Any:
+    """Draw lines on `ax`, or on a page of their own.
+
+    name: the stem of the chart's file
+    height: of the axes, in inches
+    """
+    colours = _colours(data)
+    lines = [
+        Line(line, points, colours[line], line in data.baselines, NAME_LOOKS[colours[line]])
+        for line, points in data.series.items()
+    ]
     # Kernels that this run measured: if other runs did also, the footer names places.
     mixed = {m.kernel for m in timed if m.label == run.label}
+    texts = Texts(
+        name,
+        finding=_finding(data),
+        subtitle=_subtitle(data),
+        footer=selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel),
+        alt=_alt(data),
+    )
 
     def draw(axes: Axes) -> None:
-        leave_room(axes, series, BODY_PT)
-        _x_axis(axes, series, axis)
-        _y_axis(axes, series, quantity)
-        last_points = draw_lines(axes, series, colours, baselines)
-        name_points(axes, last_points, _looks(colours))
+        x_axis(axes, lines, data.axis)
+        _y_axis(axes, lines, data)
+        draw_lines(axes, lines)
 
-    return on_axes(
-        ax,
-        draw,
-        name,
-        _finding(series, ranking, axis, quantity),
-        f"{QUANTITIES.get(quantity, f'{unit}, from the median time')}, against {axis}; bands: 95 % interval, "
-        "mostly narrower than a line.",
-        selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel),
-        alt,
-        height=height,
-        left=0.69,
-        above=0.05,
-    )
+    return on_axes(ax, draw, texts, height=height, margins=MARGINS)
 
 
 def _default_x(timed: Sequence[Measurement]) -> str:
@@ -205,76 +174,64 @@ def _default_x(timed: Sequence[Measurement]) -> str:
     return next((name for name, numbers in values.items() if len(numbers) > 1), "")
 
 
-def _ranking(series: Lines, baselines: Collection[str], quantity: str) -> list[str]:
-    """Return the lines that reach the largest x.
-
-    The best line that isn't a baseline is the first, then all others follow, the best first.
-    """
-    reach = max(points[-1][0] for points in series.values())
-    ranking = [name for name, points in series.items() if points[-1][0] == reach]
-    sign = 1 if quantity == "us" else -1
-    ranking.sort(key=lambda name: series[name][-1][1] * sign)
-    best = next((name for name in ranking if name not in baselines), ranking[0])
-    return [best, *(name for name in ranking if name != best)]
-
-
-def _finding(series: Lines, ranking: Sequence[str], axis: str, quantity: str) -> str:
+def _finding(data: LinesData) -> str:
     """Return the best line's value at the largest x, compared with the next line's."""
-    best = ranking[0]
-    first_x, first, *_ = series[best][0]
-    reach, value, low, high = series[best][-1]
-    finding = f"{best}: {value:.4g} {UNITS[quantity]} at {axis} = {reach:g}"
-    if quantity == "share":
+    best, *rivals = data.ranking
+    first_x, first, *_ = data.series[best][0]
+    reach, value, low, high = data.series[best][-1]
+    finding = f"{best}: {value:.4g} {data.unit} at {data.axis} = {reach:g}"
+    if data.quantity == "share":
         return f"{finding}, {first:.4g} % at {first_x:g}"
-    if len(ranking) == 1:
+    if not rivals:
         return finding
-    _, second, second_low, second_high = series[ranking[1]][-1]
+    _, second, second_low, second_high = data.series[rivals[0]][-1]
     if second_low <= high and low <= second_high:
-        return f"{finding}, where {ranking[1]} can't be distinguished from it"
-    if quantity == "us":
-        return f"{finding}, {second / value:.3g} times as fast as {ranking[1]}"
-    return f"{finding}, {value / second:.3g} times the rate of {ranking[1]}"
+        return f"{finding}, where {rivals[0]} can't be distinguished from it"
+    if data.quantity == "us":
+        return f"{finding}, {second / value:.3g} times as fast as {rivals[0]}"
+    return f"{finding}, {value / second:.3g} times the rate of {rivals[0]}"
 
 
-def _y_axis(axes: Axes, series: Lines, quantity: str) -> None:
+def _subtitle(data: LinesData) -> str:
+    """Return the explanation of both axes and of the bands."""
+    quantity = QUANTITIES.get(data.quantity, f"{data.unit}, from the median time")
+    band = "bands: 95 % interval, mostly narrower than a line"
+    return f"{quantity}, against {data.axis}; {band}."
+
+
+def _alt(data: LinesData) -> list[str]:
+    """Return the alt text: the points of each line."""
+    alt = [f"Line chart of {data.unit} against {data.axis}"]
+    for line, points in data.series.items():
+        texts = [f"{point[1]:.4g} at {point[0]:g}" for point in points]
+        alt.append(f"{line} {', '.join(texts)}")
+    return alt
+
+
+def _y_axis(axes: Axes, lines: Sequence[Line], data: LinesData) -> None:
     """Prepare the vertical axis: logarithmic if values differ much. A share's is linear."""
-    ys = _column(series, 1)
-    if quantity != "share" and max(ys) / min(ys) >= WIDE:
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), UNITS[quantity], log=10)
+    ys = values_of(lines, 1)
+    if data.quantity != "share" and max(ys) / min(ys) >= WIDE:
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), data.unit, log=10)
     else:
-        highest = max(_column(series, 3))
-        scale(axes.yaxis, MaxNLocator(7), UNITS[quantity], (0, 1.08 * highest))
-    if quantity == "share":
+        highest = max(values_of(lines, 3))
+        scale(axes.yaxis, MaxNLocator(7), data.unit, (0, 1.08 * highest))
+    if data.quantity == "share":
         axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
 
 
-def _colours(series: Lines, baselines: Collection[str], ranking: Sequence[str]) -> dict[str, str]:
+def _colours(data: LinesData) -> dict[str, str]:
     """Return each line's colour.
 
-    The best line has the accent, the next line a colour, baselines are in ink, others are grey.
+    The best line has the accent, the next line a colour, baselines are in ink, rivals are grey.
     """
-    colours = {name: INK if name in baselines else GREY for name in series}
-    colours[ranking[0]] = ACCENT
-    second = next((name for name in ranking[1:] if name not in baselines), None)
+    best, *rivals = data.ranking
+    colours = {name: INK if name in data.baselines else GREY for name in data.series}
+    colours[best] = ACCENT
+    second = next((name for name in rivals if name not in data.baselines), None)
     if second is not None:
         colours[second] = OTHER
     return colours
-
-
-def _looks(colours: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the look of each line's name."""
-    by_colour: dict[str, dict[str, Any]] = {
-        ACCENT: FIRST,
-        OTHER: {"color": OTHER},
-        GREY: {"color": MUTED},
-        INK: {"color": MUTED},
-    }
-    return {name: by_colour[colour] for name, colour in colours.items()}
-
-
-def _plain(number: float) -> str:
-    """Return three digits, without an exponent, which a screen reader would spell."""
-    return f"{float(f'{number:.3g}'):.15g}"
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
@@ -297,7 +254,7 @@ def _work(m: Measurement, unit: str) -> float:
     return work.get(unit, 1.0)
 
 
-def _points(timed: list[Measurement], axis: str, quantity: str) -> tuple[Lines, set[str]]:
+def _points(timed: list[Measurement], axis: str, quantity: str) -> tuple[Series, set[str]]:
     """Return each line's points by its name, and the names of the lines of baselines.
 
     The points are in the order of the axis.
@@ -350,7 +307,8 @@ def _values(
 ) -> dict[str, tuple[float, ...]]:
     """Return the quantity with its interval, of a kernel and of its baselines.
 
-    Baselines that are among the kernels are left out. Raises NothingToDraw if the work of this quantity isn't known.
+    Baselines that are among the kernels are left out. Raises NothingToDraw if the work of this
+    quantity isn't known.
     """
     work = _work(m, quantity)
     if not work:
@@ -368,147 +326,3 @@ def _values(
         name: (work / middle, *sorted(work / end for end in ends))
         for name, (middle, *ends) in times_us.items()
     }
-
-
-ON_FP32_CORES = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
-INCHES: Any = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
-SAME = 0.02  # of an error
-UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
-
-
-@style.chart
-def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
-    """Draw TFLOP/s of each measured kernel against its largest error, at one size.
-
-    The errors are on U(-1, 1). The limit of the class fp32 is a line. Kernels of the class fp32
-    are drawn full, the others hollow. Rungs on tensor cores have another colour than those on FP32
-    cores, and kernels that aren't rungs are grey. Returns a Chart, or `ax`. Raises NothingToDraw if
-    fewer than two kernels have an error, or none has the class fp32, and BadSetting for a size that
-    can't be.
-    """
-    shape = selection.shape_to_draw(run, size)
-    kernels = dict[str, Measurement]()
-    errors = dict[str, tuple[float, float]]()
-    for m in rows(run, shape):
-        error = selection.error_of(m)
-        if measured(m) and error is not None:
-            kernels[m.kernel] = m
-            errors[m.kernel] = error
-    precise = [m for m in kernels.values() if selection.class_of(m) == "fp32"]
-    if len(errors) < 2 or not precise:
-        raise NothingToDraw(
-            f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
-            "with the gate"
-        )
-    limit = errors[precise[0].kernel][1]
-    points = {name: (error, kernels[name].tflops or 0.0) for name, (error, _) in errors.items()}
-    subtitle = (
-        f"C = A·B in FP32, {dimensions(shape)}; both axes are logarithmic. The largest error is in {UNIT}. Full: the "
-        "class fp32, which limits the rms, too; dashed: its limit of the largest error."
-    )
-    if ON_FP32_CORES & points.keys():
-        subtitle += " Muted blue: FP32 cores."
-    alt = [f"Scatter chart of TFLOP/s against the largest error at {dimensions(shape)}"]
-    alt += [
-        f"{name} {rate(tflops)} TFLOP/s with {_plain(error)} u·D"
-        for name, (error, tflops) in points.items()
-    ]
-    alt.append(f"limit of the class fp32: {_plain(limit)} u·D")
-    precise_names = {m.kernel for m in precise}
-
-    def draw(axes: Axes) -> None:
-        names = {name: f"{name} {rate(tflops)}" for name, (_, tflops) in points.items()}
-        leave_room(axes, names.values(), BODY_PT)
-        _error_axes(axes, points.values(), limit)
-        looks = dict[str, dict[str, Any]]()
-        for name, (error, tflops) in points.items():
-            is_rung = name in ON_TENSOR_CORES | ON_FP32_CORES
-            looks[names[name]] = {"fontsize": BODY_PT} if is_rung else {"color": MUTED}
-            colour = _core_colour(name)
-            face = colour if name in precise_names else PAPER
-            axes.plot(
-                error, tflops, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3
-            )
-        name_points(axes, {names[name]: point for name, point in points.items()}, looks)
-
-    return on_axes(
-        ax,
-        draw,
-        "accuracy",
-        _accuracy_finding(precise, errors),
-        subtitle,
-        selection.labels(run, kernels.values()),
-        alt,
-        **INCHES,
-    )
-
-
-def _core_colour(kernel: str) -> str:
-    """Return a kernel's colour, by the cores that it runs on; muted if it isn't a rung."""
-    if kernel in ON_TENSOR_CORES:
-        return ACCENT
-    return DEFLATES if kernel in ON_FP32_CORES else MUTED
-
-
-def _accuracy_finding(
-    precise: Sequence[Measurement], errors: Mapping[str, tuple[float, float]]
-) -> str:
-    """Return the fastest kernel of class fp32, compared with cuBLAS.
-
-    errors: a kernel's largest error and its limit, by name
-    """
-    best = max(precise, key=lambda m: m.ratio or 0.0)
-    if best.kernel == CUBLAS or CUBLAS not in errors:
-        return f"{best.kernel} is the fastest kernel with FP32's error"
-    ratio = errors[best.kernel][0] / errors[CUBLAS][0]
-    error = f"{ratio:.1f} times its error"
-    if abs(ratio - 1) < SAME:
-        error = "the same error"
-    elif ratio < 1:
-        error = "less error"
-    return f"{best.kernel} is {best.ratio or 0.0:.2f} times as fast as cuBLAS, with {error}"
-
-
-def _error_axes(axes: Axes, points: Iterable[tuple[float, float]], limit: float) -> None:
-    """Prepare axes for errors and rates, with a line at the limit of the class fp32."""
-    errors, rates = zip(*points, strict=True)
-    ticks = (1, 3) if max(errors) < 300 * min(errors) else (1,)
-    error_limits = (min(errors) / 2, max(*errors, limit) * 1.5)
-    rate_limits = (min(rates) / 1.4, 1.4 * max(rates))
-    scale(axes.xaxis, LogLocator(10, ticks), "largest error, u·D", error_limits, log=10)
-    scale(axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", rate_limits, log=10)
-    axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
-    top = (limit, axes.get_ylim()[1])
-    annotate(axes, "limit of class fp32", top, -4, 2, color=MUTED, va="bottom")
-
-
-@style.chart
-def curves(
-    finding: str, series: Mapping[str, Mapping[int, float]], label: str, x: str, y: str, *, subtitle: str = "",
-    limit: Mapping[int, float] = {},
-) -> Chart:  # fmt: skip
-    """Draw numbers by x: one line per name, the first one accented.
-
-    finding: the title
-    series: by name, the numbers by x
-    label: the source
-    x, y: labels of the axes
-    limit: a dashed line, such as of errors; with one, the axes are logarithmic
-    """
-    alt = [f"Line chart of {y} against {x}"]
-    for name, numbers in series.items():
-        texts = [f"{number:.3g} at {value}" for value, number in numbers.items()]
-        alt.append(f"{name}: {', '.join(texts)}")
-    points = {name: sorted(numbers.items()) for name, numbers in series.items()}
-
-    def draw(axes: Axes) -> None:
-        leave_room(axes, points, BODY_PT)
-        _x_axis(axes, points, x, WIDE if limit else math.inf)
-        scale(axes.yaxis, LogLocator(10) if limit else MaxNLocator(6), y, log=10 if limit else 0)
-        axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
-        first = next(iter(points))
-        colours = dict.fromkeys(points, INK) | {first: ACCENT}
-        name_points(axes, draw_lines(axes, points, colours), {first: FIRST})
-
-    chart: Chart = on_axes(None, draw, "curves", finding, subtitle, [label], alt, **INCHES)
-    return chart

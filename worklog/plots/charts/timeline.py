@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.plots import style
-from worklog.plots.figure import Chart, annotate, name_rows, page, right_of
+from worklog.plots.marks import Rows, annotate
+from worklog.plots.page import Chart, Texts, page
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -29,6 +31,7 @@ from worklog.runs import NothingToDraw
 if TYPE_CHECKING:
     from worklog.viewer.accesses import Access
 
+
 FETCH = "fetch to registers"
 COPY = "copy to shared memory"
 STORE = "store from registers"
@@ -40,7 +43,7 @@ WRITE_PART = "write a part of C"
 LOOKS = {FETCH: (PAPER, INK), COPY: (FAINT, INK), STORE: (MUTED, PAPER), MULTIPLY: (ACCENT, PAPER)}
 LOOKS |= {WAIT: (ALERT, ALERT), WRITE: (INK, PAPER), WRITE_PART: (INK, PAPER)}
 # inches: a row, a part, a wait beyond it, the key below
-ROW = 0.34
+PITCH = 0.34
 HIGH = 0.22
 OVER = 0.03
 KEY = 0.36
@@ -54,7 +57,8 @@ class Part(NamedTuple):
     width: float  # the root of the number of its accesses
 
 
-class Box(NamedTuple):
+@dataclass(frozen=True)
+class Box:
     """A part's place on the axes, in inches."""
 
     left: float
@@ -138,49 +142,61 @@ def timeline(traced: Access) -> Chart:
     The order is that in which the emulator executed the work. It isn't a time. Raises NothingToDraw
     for a kernel that reads no tile from shared memory.
     """
-    name = traced.document["kernel"]
+    work_of = _groups(traced)
+    multiplying = [row for row in work_of if any(part.work == MULTIPLY for part in work_of[row])]
+    copying = [row for row in work_of if row not in multiplying]
+    if not multiplying:
+        name = traced.document["kernel"]
+        raise NothingToDraw(f"{name}: no warp reads a tile of A or B from shared memory")
+    # Those that only copy first: a multiplication stands behind the copies of its tile.
+    in_order = {row: work_of[row] for row in (*copying, *multiplying)}
+    places, most_requested = _place_parts(in_order)
+    rows = Rows([*work_of], PITCH)
+    texts = Texts(
+        "timeline",
+        finding=_finding(traced.document["kernel"], copying, multiplying, most_requested),
+        subtitle="From left to right: an order, not a time. The numbers are tiles along K.",
+        footer=[traced.document["about"]],
+        alt=_alt(work_of),
+    )
+    chart = page(texts, rows.height + KEY + OVER)
+    width = WIDTH_IN - rows.left - MARGIN_IN
+    axes = chart.axes_at(rows.left, chart.body_bottom + KEY, width, rows.height)
+    axes.set(xlim=(0, width), xticks=[])
+    axes.spines["bottom"].set_visible(False)
+    rows.draw_names(axes)
+    boxes = _boxes(places, rows, width)
+    boxes += _draw_key(axes, boxes, rows.height + 0.2)
+    for box in boxes:
+        _draw_box(axes, box)
+    return chart
+
+
+def _groups(traced: Access) -> dict[str, list[Part]]:
+    """Return the work of each group of warps that do the same, by the group's name."""
     groups = dict[str, tuple[list[int], list[Part]]]()
     for warp in range(len(traced.document["steps"])):
         row = parts(traced, warp)
         groups.setdefault(_row_text(row), ([], row))[0].append(warp)
-    rows = {_row_name(warps): row for warps, row in groups.values()}
-    multiplying = [row for row in rows if any(part.work == MULTIPLY for part in rows[row])]
-    copying = [row for row in rows if row not in multiplying]
-    if not multiplying:
-        raise NothingToDraw(f"{name}: no warp reads a tile of A or B from shared memory")
-    # Those that only copy first: a multiplication stands behind the copies of its tile.
-    places, most_requested = _place_parts({row: rows[row] for row in (*copying, *multiplying)})
-    finding = f"{name}: {' and '.join(copying)} copy, {' and '.join(multiplying)} multiply"
-    if not copying:
-        noun = "tiles" if most_requested > 1 else "tile"
-        finding = f"{name}: a warp requests {most_requested or 'no'} {noun} ahead of the one that it multiplies"
-    chart_height = ROW * len(rows)
-    left = right_of(rows)
-    width = WIDTH_IN - left - MARGIN_IN
-    chart = page(
-        "timeline",
-        finding,
-        "From left to right: an order, not a time. The numbers are tiles along K.",
-        [traced.document["about"]],
-        [
-            "What the warps of a block do, in order",
-            *map(": ".join, zip(rows, groups, strict=True)),
-        ],
-        chart_height + KEY + OVER,
-    )
-    axes = chart.axes_at(left, chart.body_bottom + KEY, width, chart_height)
-    axes.set(xlim=(0, width), xticks=[])
-    axes.spines["bottom"].set_visible(False)
-    middles = dict(zip(rows, name_rows(axes, [*rows], ROW), strict=True))
-    end = max(left_edge + part.width for _, left_edge, part in places)
-    boxes = [
-        Box(left_edge / end * width, middles[row], width / end * part.width, part.work, part.tile)
-        for row, left_edge, part in places
-    ]
-    boxes += _draw_key(axes, boxes, chart_height + 0.2)
-    for box in boxes:
-        _draw_box(axes, box)
-    return chart
+    return {_row_name(warps): row for warps, row in groups.values()}
+
+
+def _finding(
+    kernel: str, copying: Sequence[str], multiplying: Sequence[str], most_requested: int
+) -> str:
+    """Return which warps copy, or how many tiles a warp requests ahead."""
+    if copying:
+        return f"{kernel}: {' and '.join(copying)} copy, {' and '.join(multiplying)} multiply"
+    noun = "tiles" if most_requested > 1 else "tile"
+    count = most_requested or "no"
+    return f"{kernel}: a warp requests {count} {noun} ahead of the one that it multiplies"
+
+
+def _alt(work_of: Mapping[str, Sequence[Part]]) -> list[str]:
+    """Return the alt text: each row's work in order."""
+    alt = ["What the warps of a block do, in order"]
+    alt += [f"{name}: {_row_text(row)}" for name, row in work_of.items()]
+    return alt
 
 
 def _row_text(row: Sequence[Part]) -> str:
@@ -220,6 +236,16 @@ def _place_parts(rows: Mapping[str, Sequence[Part]]) -> tuple[list[Placed], int]
     return places, most_requested
 
 
+def _boxes(places: Sequence[Placed], rows: Rows, width: float) -> list[Box]:
+    """Return the parts' boxes on axes of this width."""
+    middles = dict(zip(rows.names, rows.ys, strict=True))
+    end = max(left + part.width for _, left, part in places)
+    return [
+        Box(left / end * width, middles[row], width / end * part.width, part.work, part.tile)
+        for row, left, part in places
+    ]
+
+
 def _draw_key(axes: Axes, boxes: Sequence[Box], middle: float) -> list[Box]:
     """Write the names of all kinds of work in these boxes; return the key's boxes."""
     drawn_work = {box.work for box in boxes}
@@ -229,7 +255,13 @@ def _draw_key(axes: Axes, boxes: Sequence[Box], middle: float) -> list[Box]:
         if work in drawn_work:
             key.append(Box(left, middle, 0.12, work))
             annotate(
-                axes, work, (left + 0.16, middle), 0, ha="left", color=MUTED, annotation_clip=False
+                axes,
+                work,
+                (left + 0.16, middle),
+                gap=0,
+                ha="left",
+                color=MUTED,
+                annotation_clip=False,
             )
             left += 0.3 + style.text_width(work, SMALL_PT)
     return key
@@ -254,4 +286,4 @@ def _draw_box(axes: Axes, box: Box) -> None:
     )
     axes.add_patch(rectangle)
     if box.tile is not None and style.text_width(f"{box.tile}", SMALL_PT) < box.width:
-        annotate(axes, f"{box.tile}", (centre, box.middle), 0, color=letters)
+        annotate(axes, f"{box.tile}", (centre, box.middle), gap=0, color=letters)

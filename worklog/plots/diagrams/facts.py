@@ -278,7 +278,8 @@ def _require_unbiased_loop(run: Run) -> None:
         value = run.harness.get(pitfall.setting, pitfall.unbiased)
         if pitfall.setting in LOOP and value != pitfall.unbiased:
             raise NothingToDraw(
-                f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
+                f"the run was measured with {pitfall.setting}={value}, "
+                "which this diagram does not show: "
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from worklog.plots import style
-from worklog.plots.figure import Drawing
+from worklog.plots.drawing import Drawing
 from worklog.plots.selection import dimensions, rate
 from worklog.runs.text import duration, format_signed
 

@@ -1,4 +1,4 @@
-"""C as a grid: which thread owns which element, and which elements of one failed check are wrong."""
+"""A rung's first block: which thread owns which element of C, and what a warp accesses first."""
 
 from __future__ import annotations
 
@@ -13,23 +13,12 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from worklog.plots import style
-from worklog.plots.figure import Chart, page
-from worklog.plots.style import (
-    ACCENT,
-    ALERT,
-    BODY_PT,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    WIDTH_IN,
-)
+from worklog.plots.page import Chart, Texts, page
+from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
-    from worklog.runs import ErrorMap
     from worklog.viewer.accesses import Access
 
 WARP = 32
@@ -77,6 +66,72 @@ class Strip(NamedTuple):
         return ROW * len(self.floats)
 
 
+@style.chart
+def ownership(traced: Access) -> Chart:
+    """Draw a rung's first block: its tile of C, and warp 0's first accesses.
+
+    The tile shows the elements of the first thread that stores there and of its warp. Right of it
+    are warp 0's first access to each matrix and each shared array. Raises NothingToDraw if no
+    thread stores.
+    """
+    kernel = traced.kernel
+    owners, requests = first_block(traced)
+    if (owners < 0).all():
+        raise NothingToDraw(
+            f"{kernel.name}: no thread of its first block stores to C: "
+            "bulk copies or other blocks write it"
+        )
+    thread = int(owners[owners >= 0].min())
+    drawn = _in_drawn_order(requests)
+    finding = _finding(kernel.name, drawn)
+    texts = Texts(
+        "ownership",
+        finding,
+        subtitle=_subtitle(thread, drawn),
+        footer=[traced.label],
+        alt=[finding, *map(_request_text, drawn)],
+    )
+    inch = max(owners.shape) / TILE  # in elements
+    strips_height = sum(_strip(request).height for request in drawn)
+    strips_height += len(drawn) * (style.line_height(SMALL_PT) + AFTER)
+    chart = page(texts, ABOVE + max(len(owners) / inch + BELOW, strips_height))
+    _draw_left(chart, owners, thread, kernel.thread_count)
+    _draw_right(chart, drawn)
+    return chart
+
+
+def _draw_left(chart: Chart, owners: NDArray[np.int64], thread: int, thread_count: int) -> None:
+    """Draw the block's tile of C with the texts below it. thread_count: of the block."""
+    rows, columns = owners.shape
+    scale = TILE / max(rows, columns)
+    bottom = chart.body_top - ABOVE - scale * rows
+    axes = chart.axes_at(MARGIN_IN, bottom, scale * columns, scale * rows)
+    _draw_tile(axes, owners, thread)
+    elements = int((owners == thread).sum())
+    below = [
+        f"{rows} × {columns} of C, {thread_count} threads",
+        f"{_counted(elements, 'element')} per thread, {elements * WARP} per warp",
+    ]
+    chart.write((MARGIN_IN, bottom - 0.05), below, color=MUTED)
+
+
+def _draw_right(chart: Chart, drawn: Iterable[Request]) -> None:
+    """Draw the requests below each other, each with its text."""
+    left = MARGIN_IN + TILE + GAP
+    width = WIDTH_IN - left
+    top = chart.body_top - ABOVE
+    for request in drawn:
+        strip = _strip(request)
+        text_colour = ALERT if request.conflicts else INK
+        bottom = chart.write((left, top), [_request_text(request)], color=text_colour)
+        bottom -= strip.height
+        axes = chart.axes_at(left, bottom, width, strip.height)
+        axes.set(xlim=(0, width), ylim=(strip.height, 0))
+        axes.set_axis_off()
+        _draw_strip(axes, strip, ALERT if request.conflicts else ACCENT)
+        top = bottom - AFTER
+
+
 def first_block(
     traced: Access,
 ) -> tuple[NDArray[np.int64], dict[tuple[str, bool], Request]]:
@@ -117,54 +172,6 @@ def first_block(
     return owners.reshape(m, n)[: template["BM"], : template["BN"]], first
 
 
-@style.chart
-def ownership(traced: Access) -> Chart:
-    """Draw a rung's first block: its tile of C, and warp 0's first accesses.
-
-    The tile shows the elements of the first thread that stores there and of its warp. Right of it
-    are warp 0's first access to each matrix and each shared array. Raises NothingToDraw if no
-    thread stores.
-    """
-    kernel = traced.kernel
-    owners, requests = first_block(traced)
-    if (owners < 0).all():
-        raise NothingToDraw(
-            f"{kernel.name}: no thread of its first block stores to C: bulk copies or other blocks write it"
-        )
-    rows, columns = owners.shape
-    thread = int(owners[owners >= 0].min())
-    scale = TILE / max(rows, columns)
-    drawn = _in_drawn_order(requests)
-    strips = [_strip(request) for request in drawn]
-    texts = [_request_text(request) for request in drawn]
-    finding = _ownership_finding(kernel.name, drawn)
-    strips_height = sum(strip.height for strip in strips)
-    strips_height += len(drawn) * (style.line_height(SMALL_PT) + AFTER)
-    height = ABOVE + max(scale * rows + BELOW, strips_height)
-    subtitle = _ownership_subtitle(thread, drawn)
-    chart = page("ownership", finding, subtitle, [traced.label], [finding, *texts], height)
-    bottom = chart.body_top - ABOVE - scale * rows
-    tile = chart.axes_at(MARGIN_IN, bottom, scale * columns, scale * rows)
-    _draw_tile(tile, owners, thread)
-    own_count = int((owners == thread).sum())
-    below_tile = [
-        f"{rows} × {columns} of C, {kernel.thread_count} threads",
-        f"{_counted(own_count, 'element')} per thread, {own_count * WARP} per warp",
-    ]
-    chart.write(MARGIN_IN, bottom - 0.05, below_tile, color=MUTED)
-    left = MARGIN_IN + TILE + GAP
-    top = chart.body_top - ABOVE
-    for request, strip, text in zip(drawn, strips, texts, strict=True):
-        colour = ALERT if request.conflicts else INK
-        top = chart.write(left, top, [text], color=colour) - strip.height
-        axes = chart.axes_at(left, top, WIDTH_IN - left, strip.height)
-        axes.set(xlim=(0, WIDTH_IN - left), ylim=(strip.height, 0))
-        axes.set_axis_off()
-        _draw_strip(axes, strip, ALERT if request.conflicts else ACCENT)
-        top -= AFTER
-    return chart
-
-
 def _in_drawn_order(requests: Mapping[tuple[str, bool], Request]) -> list[Request]:
     """Return the requests that are drawn, in order.
 
@@ -181,7 +188,7 @@ def _in_drawn_order(requests: Mapping[tuple[str, bool], Request]) -> list[Reques
     return [requests[place] for place in order if place in requests]
 
 
-def _ownership_finding(kernel: str, drawn: Iterable[Request]) -> str:
+def _finding(kernel: str, drawn: Iterable[Request]) -> str:
     """Return the wavefronts of loads from shared memory, else the sectors of loads."""
     loads = [request for request in drawn if not request.is_store]
     from_shared = [request for request in loads if request.in_shared]
@@ -194,7 +201,7 @@ def _ownership_finding(kernel: str, drawn: Iterable[Request]) -> str:
     return f"{kernel}: warp 0 loads no element of A or B"
 
 
-def _ownership_subtitle(thread: int, drawn: Collection[Request]) -> str:
+def _subtitle(thread: int, drawn: Collection[Request]) -> str:
     """Return the explanation of both halves. thread: whose elements are in full colour."""
     subtitle = (
         f"Left, one block's tile of C: in full colour thread {thread}'s elements, pale its warp's."
@@ -284,88 +291,3 @@ def _request_text(request: Request) -> str:
         return f"{text}, {_counted(request.wavefronts, 'wavefront')}{conflicts}"
     share = 100 * count / (PER_SECTOR * request.sectors)
     return f"{text} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
-
-
-# inches: the longer side of C, and the room around it
-SIDE = 2.0
-LEFT = 0.35
-OVER = 0.28
-UNDER = 0.1
-RIGHT = 0.3
-LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
-
-
-class Line(NamedTuple):
-    """A line of text next to the map."""
-
-    text: str
-    colour: str = INK
-    weight: str = "normal"
-
-
-@style.chart
-def tile_map(
-    errors: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}
-) -> Chart:
-    """Draw the map of C of one failed check (Verdict.where), with the guess as a text.
-
-    label: its source, for the footer
-    name: the stem of the chart's file
-    notes: more about the kernel, a sentence by its heading
-    """
-    m, n = errors.shape
-    tile_rows, tile_columns = errors.tile
-    width, height = (max(SIDE / max(m, n) * side, 0.4) for side in (n, m))
-    wrong = f"{errors.wrong} of {errors.checked} elements"
-    subtitle = (
-        f"Where the kernel's C is wrong: C = A·B, {m} × {n}, on exact integers, in tiles of "
-        f"{tile_rows} × {tile_columns}. The darker a tile, the more of its elements are wrong."
-    )
-    alt = [f"Map of C in tiles of {tile_rows} by {tile_columns}", str(errors).rstrip(".")]
-    paragraphs = [
-        Line(f"{wrong} wrong"),
-        Line(errors.rows, MUTED),
-        Line(f"{errors.columns} (rows down, columns across)", MUTED),
-    ]
-    for heading, note in notes.items():
-        alt.append(f"{heading}: {note.rstrip('.')}")
-        paragraphs += [Line(""), Line(heading, weight="bold"), Line(note)]
-    left = MARGIN_IN + LEFT + width + RIGHT
-    lines = list[Line]()
-    for paragraph in paragraphs:
-        wrapped = style.wrap(paragraph.text, BODY_PT, WIDTH_IN - MARGIN_IN - left)
-        lines += [paragraph._replace(text=text) for text in wrapped]
-    body = OVER + max(height, 1.0, style.line_height(BODY_PT, len(lines))) + UNDER
-    chart = page(
-        name,
-        errors.guess.rstrip(".") or f"{wrong} of C are wrong",
-        subtitle,
-        [label] if label else [],
-        alt,
-        body,
-    )
-    _draw_errors(
-        chart.axes_at(MARGIN_IN + LEFT, chart.body_top - OVER - height, width, height), errors
-    )
-    top = chart.body_top - OVER
-    for line in lines:
-        top = chart.write(left, top, [line.text], BODY_PT, color=line.colour, weight=line.weight)
-    return chart
-
-
-def _draw_errors(axes: Axes, errors: ErrorMap) -> None:
-    """Draw the tiles of C: the more of its elements are wrong, the darker a tile."""
-    m, n = errors.shape
-    tile_rows, tile_columns = errors.tile
-    axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.spines[["top", "right"]].set_visible(True)
-    for row, shares in enumerate(errors.tiles):
-        for column, share in enumerate(shares):
-            corner = column * tile_columns, row * tile_rows
-            size = min(tile_columns, n - corner[0]), min(tile_rows, m - corner[1])
-            axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=FAINT, linewidth=0.4))
-            if share:
-                opacity = LEAST + (1 - LEAST) * share
-                axes.add_patch(Rectangle(corner, *size, facecolor=ALERT, alpha=opacity))

@@ -1,0 +1,28 @@
+"""Marks, of which charts are made: rows of bars, lines, cells, names of points, texts, scales."""
+
+from worklog.plots.marks.axis import scale, tick_locator
+from worklog.plots.marks.cells import Cell, Cells
+from worklog.plots.marks.lines import Line, draw_lines, values_of, x_axis
+from worklog.plots.marks.names import leave_room, name_points
+from worklog.plots.marks.rows import Bar, Rows, reference_line
+from worklog.plots.marks.text import ON_PAPER, Point, annotate, widest
+
+__all__ = [
+    "ON_PAPER",
+    "Bar",
+    "Cell",
+    "Cells",
+    "Line",
+    "Point",
+    "Rows",
+    "annotate",
+    "draw_lines",
+    "leave_room",
+    "name_points",
+    "reference_line",
+    "scale",
+    "tick_locator",
+    "values_of",
+    "widest",
+    "x_axis",
+]
