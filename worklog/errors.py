@@ -8,11 +8,14 @@ if some code, also a user's, distinguishes it from other errors.
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
@@ -22,6 +25,30 @@ def meant(name: str, names: Iterable[str]) -> str:
     by_lower_case = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(name.lower(), by_lower_case, 1)
     return f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+
+
+def check_keywords(lead: str, keywords: Iterable[str], names: Collection[str]) -> None:
+    """Raise BadSetting for a keyword that doesn't exist, with the closest name.
+
+    lead: the beginning of the message, such as "try_kernel has no argument"
+    names: the keywords that exist
+    """
+    for keyword in keywords:
+        if keyword not in names:
+            advice = f"choose from {', '.join(names)}"
+            raise BadSetting(f"{lead} {keyword!r}{meant(keyword, names)}: {advice}")
+
+
+def hinted(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function: an unknown keyword raises BadSetting with the closest name."""
+    names = signature(function).parameters
+
+    @wraps(function)
+    def checked(*args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        check_keywords(f"{function.__name__} has no argument", keywords, names)
+        return function(*args, **keywords)
+
+    return checked
 
 
 def install_command(extra: str = "") -> str:

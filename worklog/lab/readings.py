@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, WorklogError, meant
 from worklog.problem import Shape, tflops
 from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
@@ -41,7 +41,6 @@ from worklog.runs import (
 )  # fmt: skip
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
-Size = Shape | int | None
 Settings = Mapping[str, Value]
 # Pitfalls that change how samples are taken.
 LAUNCHES = tuple(pitfall for pitfall in PITFALLS if pitfall.resampled and pitfall.setting != "gate")
@@ -512,7 +511,7 @@ class Answers:
         """Return whether there is a time for this combination."""
         return any(part.has(kernel, shape, settings) for part in self.held)
 
-    def settings(self, changed: Settings) -> dict[str, Value]:
+    def settings(self, changed: Settings) -> dict[str, Any]:
         """Return the unbiased settings with these changed.
 
         Whether they go together is checked by answer().
@@ -521,9 +520,8 @@ class Answers:
         pitfalls = {pitfall.setting: pitfall for pitfall in PITFALLS}
         for setting, value in changed.items():
             if setting not in pitfalls:
-                raise BadSetting(
-                    f"{setting} is not the setting of a pitfall: choose from {', '.join(pitfalls)}"
-                )
+                advice = f"{meant(setting, pitfalls)}: choose from {', '.join(pitfalls)}"
+                raise BadSetting(f"{setting} is not the setting of a pitfall{advice}")
             pitfalls[setting].check(value)
         return {**self.unbiased, **changed}
 

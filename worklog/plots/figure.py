@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import resvg_py
@@ -31,6 +31,12 @@ from PIL.PngImagePlugin import PngInfo
 from worklog.plots import style
 from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.runs import scrolling, write_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # The result of a chart that accepts `ax`: the axes, or a Chart if there are none.
+    OnAxes = TypeVar("OnAxes", bound="Axes | Chart", default="Chart")
 
 Point = tuple[float, float]
 SCREEN_DPI = 100
@@ -285,7 +291,7 @@ def _alt_text(kind: str, rows: Sequence[str], footer: Sequence[str]) -> str:
 
 
 def on_axes(
-    ax: Axes | None,
+    ax: OnAxes | None,
     draw: Callable[[Axes], None],
     *texts: Any,
     height: float,
@@ -293,7 +299,7 @@ def on_axes(
     right: float = MARGIN_IN,
     above: float = 0.1,
     below: float = 0.42,
-) -> Any:
+) -> OnAxes:
     """Draw a chart on one pair of axes: on the user's `ax`, or on a new page.
 
     As in seaborn, `ax` is returned if it is passed; then there is no title and no source, which
@@ -306,12 +312,12 @@ def on_axes(
     above, below: from the body's edges to the axes
     """
     if ax is not None:
-        draw(ax)
+        draw(cast("Axes", ax))
         return ax
     name, finding, subtitle, footer, alt = texts
     chart = page(name, finding, subtitle, footer, alt, above + height + below)
     draw(chart.axes_at(left, chart.body_bottom + below, WIDTH_IN - left - right, height))
-    return chart
+    return cast("OnAxes", chart)
 
 
 def widest(lines: Iterable[str], points: float = BODY_PT) -> float:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
-from worklog.problem import Shape, tflops
+from worklog.problem import Shape, Size, tflops
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ FRAME_DEFAULTS: dict[str, Any] = {
     "label": "",
     "verdict": None,
 }
-
-Size = Shape | int | str | Iterable[int]
 
 
 def measured(m: Measurement) -> bool:

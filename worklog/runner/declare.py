@@ -25,10 +25,11 @@ from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
 from worklog.runner.measure import Job, Skipped, carry_out
 from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
-from worklog.settings import WALL_CLOCK, Harness
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.runner.timing import Call
+    from worklog.gpu.clocks import Datapath
+    from worklog.runner.timing import Call, CrossCheck
 
 SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
 Function = Callable[["State"], object]
@@ -91,8 +92,8 @@ class State:
         sync: bool = False,
         timer: bool = False,
         against: Callable[..., Any] | None = None,
-        datapath: str | None = None,
-        cross_check: str = WALL_CLOCK,
+        datapath: Datapath | None = None,
+        cross_check: CrossCheck = "wall clock",
         **kwargs: Any,
     ) -> None:
         """Time `fn(*args, **kwargs)` once the decorated function has returned, alone or alternating with `against` on

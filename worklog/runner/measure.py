@@ -13,28 +13,27 @@ from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from worklog import runs
-from worklog.errors import BadSetting, Interrupted, listed, meant
+from worklog.errors import BadSetting, Interrupted, check_keywords, hinted, listed, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.kernel.trial import completed
-from worklog.problem import MOST_VALUES, Shape, Value
+from worklog.problem import MOST_VALUES, Shape, Sizes, Value
 from worklog.runner.child import Ended, run_child
 from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, silent
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, HarnessSettings
 
-Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]
 CASE = "case"  # the axis of a problem
-ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ARTICLE_SIZES = ABLATION_SIZES = [256, 512, 1024, 2048, 4096]
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
 # A host clock scatters between processes (worklog.runs.estimates.HOST_HALF). More samples in one
 # process don't remove this scatter.
 HOST_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 0.3), ("hot_ms", 0.0))
-GRID_SIZES = (256, 1024, 4096)
+GRID_SIZES = [256, 1024, 4096]
 # At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
 SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
@@ -103,7 +102,7 @@ class Job:
 
 def jobs_of(
     kernels: Iterable[str | Kernel] | Kernel | str | None,
-    shapes: Iterable[Size] | Size,
+    shapes: Sizes,
     changed: Changes = (),
     against: Iterable[str | Kernel] = (),
 ) -> tuple[list[Job], list[Kernel]]:
@@ -127,7 +126,7 @@ def jobs_of(
             raise BadSetting(f"{kernel!r:.60} isn't a kernel: {advice}")
     chosen = _completed(chosen)
     baselines = _completed(baselines)
-    sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
+    sides = dict.fromkeys(Shape.list_of(shapes))
     names = _names(chosen)
     baseline_names = [name for name in _names(baselines) if name != CUBLAS]
     if len(names) * len(sides) > MOST_VALUES:
@@ -155,9 +154,7 @@ def _names(kernels: Iterable[str | Kernel]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def ablation_jobs(
-    kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()
-) -> list[Job]:
+def ablation_jobs(kernel: str, shapes: Sizes, unknown: Collection[str] = ()) -> list[Job]:
     """Return the unbiased job at each shape, and a job for each resampled pitfall.
 
     A resampled pitfall changes how samples are taken. The other pitfalls (statistic, offset, roof)
@@ -172,7 +169,7 @@ def ablation_jobs(
     biased: list[Changes] = [
         tuple((pitfall.setting, pitfall.biased[0]) for pitfall in group) for group in groups
     ]
-    sides = [Shape.of(size) for size in listed("shapes", shapes)]
+    sides = Shape.list_of(shapes)
     jobs = [Job(kernel, shape) for shape in sides]
     for shape in sides:
         for changes in biased:
@@ -195,9 +192,10 @@ def article_jobs() -> list[Job]:
     return sorted(jobs, key=lambda job: job.problem.flops)
 
 
+@hinted
 def measure(
     kernels: Iterable[str | Kernel] | Kernel | str | None = None,
-    shapes: Iterable[Size] | Size = (4096,),
+    shapes: Sizes = 4096,
     *,
     harness: Harness | None = None,
     against: Iterable[str | Kernel] = (),
@@ -211,7 +209,7 @@ def measure(
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None
         for the whole ladder and cuBLAS. A single kernel needs no list.
-    shapes: N for a square problem, (M, N, K) or "MxNxK"; a single shape needs no list
+    shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these
     against: further baselines, rungs or kernels, which alternate with each kernel and cuBLAS in the same loop
     out: the run's file (default: a new file among this machine's runs)
 
@@ -264,23 +262,28 @@ def measure_solutions(
     return carry_out(jobs, harness or Harness(), user_kernels=typed, **how)
 
 
-def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: Any) -> Run:
+@hinted
+def ablate(
+    kernel: str,
+    shapes: Sizes = ABLATION_SIZES,
+    *,
+    harness: Harness | None = None,
+    progress: Progress = silent,
+    out: Path | None = None,
+) -> Run:
     """Measure a rung unbiased, with each pitfall, the article's four, and all.
 
     The run is live if there is a GPU, else recorded, like results().
 
-    how: options of a live run, as for measure(): harness, progress, out
+    shapes: as for measure()
+    harness, progress, out: as for measure(), if the run is live
 
     Raises what measure() and results() raise.
     """
     if live_wanted():
-        return carry_out(
-            ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how
-        )
-    live_options = {
-        "harness": how.get("harness") not in (None, Harness()),
-        "out": bool(how.get("out")),
-    }
+        jobs = ablation_jobs(kernel, shapes)
+        return carry_out(jobs, harness or Harness(), progress=progress, out=out)
+    live_options = {"harness": harness not in (None, Harness()), "out": bool(out)}
     for name, is_used in live_options.items():
         if is_used:
             raise BadSetting(
@@ -295,11 +298,11 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
 
 def results(
     kernels: Iterable[str] | str | None = None,
-    shapes: Iterable[Size] | Size = (4096,),
+    shapes: Sizes = 4096,
     *,
     some: bool = False,
     progress: Progress = silent,
-    **settings: Any,
+    **settings: Unpack[HarnessSettings],
 ) -> Run:
     """Measure if there is a GPU, else load a recording: the same call works everywhere.
 
@@ -315,6 +318,7 @@ def results(
     Raises what measure() raises, and BadSetting or BadRunFile if a kernel that you name was never
     measured or recorded at these sizes.
     """
+    check_keywords("there is no setting", settings, HarnessSettings.__annotations__)
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {record.name for record in RUNGS} | {CUBLAS}
     user_job = next((job for job in jobs if job.kernel not in rungs), None)
@@ -335,7 +339,7 @@ def results(
 
 
 def pairs(
-    kernel: str, shapes: Iterable[Size] | Size, setting: Mapping[str, Any]
+    kernel: str, shapes: Sizes, setting: Mapping[str, Any]
 ) -> list[tuple[Run, Measurement, Measurement]]:
     """Return the unbiased and the biased measurement of a kernel at each shape.
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
-from worklog.errors import BadSetting, LaunchFailed
-from worklog.gpu.clocks import DATAPATHS, Clocks
+from worklog.errors import BadSetting, LaunchFailed, check_keywords
+from worklog.gpu.clocks import DATAPATHS, Clocks, Datapath
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.harness import (
     ONE_PLACEMENT,
@@ -34,6 +34,7 @@ from worklog.runner.measure import Job
 from worklog.runner.session import Ready, Session
 from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work
 
+CrossCheck = Literal["wall clock", "none"]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 # Arguments with the copy of each original, by the original's id.
 ArgumentSet = tuple[Arguments, dict[int, Any]]
@@ -151,8 +152,29 @@ class Call:
         self.fn(*self.args, **(self.kwargs or {}))
 
 
+class CallOptions(TypedDict, total=False):
+    """The fields of a Call as keywords of time(), for type checkers."""
+
+    kwargs: Mapping[str, Any] | None
+    against: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    flops: float | None
+    reads: float | None
+    writes: float | None
+    elements: float | None
+    grad_to_none: Sequence[Any]
+    cross_check: CrossCheck
+    cross_check_limit: float | None
+    sync: bool
+    timer: bool
+    name: str | None
+    datapath: Datapath | None
+
+
 def time(
-    fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any
+    fn: Callable[..., Any],
+    *args: Any,
+    harness: Harness | None = None,
+    **how: Unpack[CallOptions],
 ) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against`.
 
@@ -182,6 +204,7 @@ def time(
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
     harness = Harness() if harness is None else harness
+    check_keywords("worklog.time has no argument", how, CallOptions.__annotations__)
     call = Call(fn, args, **how)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()

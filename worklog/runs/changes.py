@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, hinted
 from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
 from worklog.runs.estimates import (
     HOST_HALF,
@@ -438,6 +438,7 @@ def _times(sides: Sequence[Side], place: tuple[str, str]) -> tuple[list[Reading]
     return times, reasons[0] if reasons else ""
 
 
+@hinted
 def history(
     kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> pandas.DataFrame:

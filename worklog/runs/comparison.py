@@ -353,7 +353,7 @@ def _on_time(
     return _effect(unbiased, pitfall, value, biased, difference.noise, difference.clock)
 
 
-def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
+def _tflops(run: Run, m: Measurement, **changed: Any) -> float:
     """Return the TFLOP/s of a measurement's samples under other settings.
 
     changed: settings that differ from the unbiased settings

@@ -12,10 +12,10 @@ from html import escape
 from importlib import import_module, resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from worklog.errors import BadSetting, WorklogError, listed, meant
-from worklog.problem import Shape
+from worklog.errors import BadSetting, WorklogError, hinted, listed, meant
+from worklog.problem import Shape, Size
 from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
 from worklog.runs.estimates import Samples, Side, over_shapes
 from worklog.runs.measurement import (
@@ -31,6 +31,8 @@ from worklog.runs.record import RunRecord, runs_dir
 
 if TYPE_CHECKING:
     import pandas
+
+    from worklog.plots import Plots
 
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
@@ -59,6 +61,10 @@ PARTS = dict(
 class _Charts:
     """`run.plot`, the charts of a run. IPython can't complete names behind a property."""
 
+    @overload
+    def __get__(self, run: None, owner: type[Run]) -> Self: ...
+    @overload
+    def __get__(self, run: Run, owner: type[Run]) -> Plots: ...
     def __get__(self, run: Run | None, owner: type[Run]) -> Any:
         # Imported by name: the charts import this package, and matplotlib is slow to import.
         return self if run is None else import_module("worklog.plots").Plots(run)
@@ -491,8 +497,9 @@ def forced_source() -> str:
     return source
 
 
+@hinted
 def open_run(
-    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None
+    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Size | None = None
 ) -> Run:
     """Return a run, whose label states where it comes from.
 
@@ -507,17 +514,17 @@ def open_run(
     if name is not None:
         return _run_by_name(str(name))
     names = listed("kernels", kernels)
-    shape = None if shape is None else Shape.of(shape)
+    timed_shape = None if shape is None else Shape.of(shape)
 
     def holds(run: Run) -> bool:
-        if shape is not None and not any(m.us for m in run.select(shape=shape)):
+        if timed_shape and not any(m.us for m in run.select(shape=timed_shape)):
             return False
-        return all(run.select(name, shape) for name in names)
+        return all(run.select(name, timed_shape) for name in names)
 
     run = newest_run(holds)
     if not holds(run):
         raise BadRunFile(
-            f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU"
+            f"no run holds {', '.join(names) or 'a time'} at {timed_shape or 'any size'}: measure it on a GPU"
         )
     return run
 

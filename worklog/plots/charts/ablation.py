@@ -31,7 +31,7 @@ from worklog.plots.figure import (
     tick_locator,
     widest,
 )
-from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
+from worklog.plots.selection import ARTICLE_SHAPE, in_order, rate
 from worklog.plots.style import (
     ACCENT,
     BODY_PT,
@@ -44,7 +44,7 @@ from worklog.plots.style import (
     text_width,
     wrap,
 )
-from worklog.problem import Shape
+from worklog.problem import Shape, Size
 from worklog.runs import (
     TOGETHER,
     Effect,

@@ -7,7 +7,7 @@ interval of their median.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, page, scale
-from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
+from worklog.plots.selection import measured, sample_times, shape_to_draw
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -43,6 +43,10 @@ from worklog.runs import (
     throttled,
 )
 
+if TYPE_CHECKING:
+    from worklog.plots.figure import OnAxes
+    from worklog.problem import Size
+
 # inches
 HEIGHT = 2.2
 PEERS_HEIGHT = 3.3
@@ -54,7 +58,7 @@ LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error m
 
 
 @style.chart
-def calibration(run: Run, *, ax: Axes | None = None) -> Any:
+def calibration(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw the error left at each known length, and the promised band.
 
     The texts have the tick, the noise floor and the flush. Returns a Chart, or `ax`.
@@ -139,7 +143,7 @@ Errors = Mapping[str, Sequence[tuple[float, float]]]  # by harness: true lengths
 
 
 @style.chart
-def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
+def peers(comparison: Comparison | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw reading minus true length by true length, a line per harness.
 
     The band is our own error. The three harnesses that are never far from the true length have

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -19,6 +19,9 @@ from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
 from worklog.runs import Measurement, NothingToDraw, Run, same_card, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
+if TYPE_CHECKING:
+    from worklog.plots.figure import OnAxes
+
 # inches
 PITCH = 0.24
 HEIGHT = 3.0
@@ -26,7 +29,7 @@ COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
 
 
 @style.chart
-def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
+def changes(comparison: Changes, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw each kernel and size with its change in percent and the 95 % interval.
 
     The band is half of the threshold; no change in it counts. Returns a Chart, or `ax`. Raises
@@ -73,7 +76,7 @@ def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
 
 
 @style.chart
-def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
+def history(kernel: str, runs: Sequence[Run] = (), *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a kernel's time in each run, one line per size over the date.
 
     The times are relative to the first one at that size. Only those on the newest run's card are

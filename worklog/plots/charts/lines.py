@@ -18,7 +18,6 @@ from worklog.plots import selection, style
 from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, scale
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
-    Size,
     as_run,
     dimensions,
     in_order,
@@ -31,6 +30,9 @@ from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
     import pandas
+
+    from worklog.plots.figure import OnAxes
+    from worklog.problem import Size
 
 # inches
 HEIGHT = 3.3
@@ -118,7 +120,7 @@ def _x_axis(axes: Axes, series: Lines, label: str, wide: float = WIDE) -> None:
 
 
 @style.chart
-def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
+def lines(run: Run, x: str = "", y: str = "", *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a rate or the time against an axis, a line with its 95 % band per kernel.
 
     Baselines and values of other axes also have lines. Returns a Chart, or `ax`. Raises
@@ -148,7 +150,9 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     return chart
 
 
-def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, height: float) -> Any:
+def _lines(
+    run: Run, axis: str, quantity: str, ax: OnAxes | None, name: str, height: float
+) -> OnAxes:
     """Draw lines() or sizes().
 
     axis, quantity: as x and y of lines()
@@ -383,7 +387,7 @@ UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
 
 
 @style.chart
-def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def accuracy(run: Run, size: Size | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw TFLOP/s of each measured kernel against its largest error, at one size.
 
     The errors are on U(-1, 1). The limit of the class fp32 is a line. Kernels of the class fp32

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -17,7 +17,6 @@ from worklog.kernel import memory_counts as shipped
 from worklog.plots import figure, style
 from worklog.plots.figure import Chart, Point, annotate, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import (
-    Size,
     cublas_tflops,
     dimensions,
     intensity,
@@ -27,8 +26,11 @@ from worklog.plots.selection import (
     shape_to_draw,
 )
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
-from worklog.problem import FLOAT_BYTES, Shape
+from worklog.problem import FLOAT_BYTES, Shape, Size
 from worklog.runs import Measurement, NothingToDraw, Run
+
+if TYPE_CHECKING:
+    from worklog.plots.figure import OnAxes
 
 # inches
 ROW = 0.3
@@ -225,7 +227,7 @@ class Roofs(NamedTuple):
 
 
 @style.chart
-def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def roofline(run: Run, size: Size | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw each rung at its intensity under the roofs of FP32 and L2, at one size.
 
     Both axes are logarithmic. The roofs are the measured ones (solid) and FP32's theoretical one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -21,7 +21,6 @@ from worklog.plots.figure import (
 )
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
-    Size,
     class_of,
     dimensions,
     measured,
@@ -41,11 +40,13 @@ from worklog.plots.style import (
     SMALL_PT,
     WIDTH_IN,
 )
-from worklog.problem import Shape
+from worklog.problem import Shape, Size
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
     import pandas
+
+    from worklog.plots.figure import OnAxes
 
 
 # inches
@@ -210,7 +211,9 @@ BELOW = 0.4
 
 
 @style.chart
-def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def ladder(
+    run: Run | pandas.DataFrame, size: Size | None = None, *, ax: OnAxes | None = None
+) -> OnAxes:
     """Draw horizontal bars in rung order at one size, in TFLOP/s and % of cuBLAS.
 
     A failed or skipped rung has a row with the reason. A user's kernels are below the rungs, which

@@ -16,6 +16,7 @@ from worklog.problem import spoken
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
+    from worklog.plots.figure import OnAxes
     from worklog.tune.sweep import Variants
 
 # inches
@@ -133,8 +134,8 @@ def _draw_coordinate(axes: Axes, place: int, heading: str, values: list[float]) 
 
 @style.chart
 def heat_map(
-    variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None
-) -> Any:
+    variants: Variants, run: Run, x: str = "", y: str = "", *, ax: OnAxes | None = None
+) -> OnAxes:
     """Draw the best share of cuBLAS for each two values of two axes.
 
     It is the best over all other axes. Returns a Chart, or `ax`. Raises NothingToDraw without two
@@ -213,7 +214,7 @@ def _percent(cell: float) -> str:
 
 
 @style.chart
-def cards(run: Run, *, ax: Axes | None = None) -> Any:
+def cards(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a row per card of a sweep: when it checked and timed each tile.
 
     The loops of the finalists are filled. Returns a Chart, or `ax`. Raises NothingToDraw if the run
