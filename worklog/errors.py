@@ -86,6 +86,10 @@ class WorklogError(Exception):
 
     exit_code = 2  # of the command line
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints: the message, without the frames of this package."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def listed(argument: str, values: Any) -> list[Any]:
     """Return the values of an argument as a list.
@@ -127,6 +131,31 @@ class LaunchFailed(WorklogError):
 
 class OutOfMemory(WorklogError):
     """The problem does not fit the GPU's or the host's free memory."""
+
+
+class BadRunFile(WorklogError):
+    """A run file is missing, cut short, not JSON, or of a newer schema."""
+
+
+class NotRecorded(WorklogError):
+    """A run doesn't have a combination of kernel, shape and settings."""
+
+
+class NothingToDraw(WorklogError):
+    """The run lacks the measurements that a chart shows."""
+
+
+class NotDrawn(WorklogError):
+    """A figure can't be drawn because its chart has a fault.
+
+    If the run lacks measurements, that isn't this error.
+    """
+
+    exit_code = 1
+
+
+class ClocksNotLocked(WorklogError):
+    """The clocks can't be locked here. The message says why, and what would help."""
 
 
 class Interrupted(WorklogError):

@@ -9,12 +9,11 @@ import pytest
 from tests.helpers import measured, small_run
 from tests.plots.conftest import full_run, ladder_run, measurement
 from worklog import lab
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile
 from worklog.runs.estimates import Estimate
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run

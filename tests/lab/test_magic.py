@@ -19,7 +19,7 @@ from tests.lab.waiting import gone, until
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import Harness, try_kernel
-from worklog.errors import BadSetting, CompileFailed
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.kernel import Kernel
@@ -30,7 +30,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
-from worklog.runs import NothingToDraw, recorded_run
+from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
 from worklog.runs.records import NeverRan, Stage, Verdict
 from worklog.runs.run import Run

@@ -19,14 +19,13 @@ from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_
 from tests.lab.waiting import until
 from tests.record.grid import grid_jobs
 from worklog import lab
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting, NotRecorded
 from worklog.lab import readings
 from worklog.lab.readings import (
     LAUNCHES,
     Answer,
     Answers,
     Held,
-    NotRecorded,
     Reading,
     amount,
     axis,
@@ -35,7 +34,7 @@ from worklog.lab.readings import (
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.measure import why_not_live
-from worklog.runs import BF16_DATASHEET_TFLOPS, BadRunFile, recordings
+from worklog.runs import BF16_DATASHEET_TFLOPS, recordings
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness

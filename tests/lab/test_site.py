@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.lab.grid import UNBIASED_US, small_grid
+from worklog.errors import NotRecorded
 from worklog.lab import site
-from worklog.lab.readings import Answers, NotRecorded
+from worklog.lab.readings import Answers
 from worklog.problem import Shape
 from worklog.runs.documents import duration
 from worklog.viewer.accesses import access

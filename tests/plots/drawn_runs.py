@@ -32,7 +32,7 @@ from tests.virtual.session import VirtualSession
 from worklog import plots
 from worklog.cli import options
 from worklog.cli.figures import markdown
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, NothingToDraw, WorklogError
 from worklog.harness import Reading
 from worklog.kernel import LADDER, TENSOR
 from worklog.lab.readings import Answers
@@ -46,11 +46,9 @@ from worklog.runner.session import Ready, Session
 from worklog.runner.worker import work_of
 from worklog.runs import (
     CUBLAS,
-    BadRunFile,
     Effect,
     Gpu,
     Measurement,
-    NothingToDraw,
     Ran,
     Run,
     Samples,

@@ -26,7 +26,7 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, make_run, tall_run
 from tests.plots.drawing import listed
 from worklog import lab, plots
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
@@ -35,7 +35,7 @@ from worklog.plots.figure import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, NothingToDraw, recordings
+from worklog.runs import Estimate, recordings
 from worklog.runs.changes import compare, side_of
 from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap

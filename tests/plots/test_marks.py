@@ -24,14 +24,13 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, make_run
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, NotDrawn, NothingToDraw, WorklogError
 from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import (
     DIAGRAMS,
     FIGURES,
     Chart,
-    NotDrawn,
     ablation,
     bars,
     calibration,
@@ -58,7 +57,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile, Estimate, NothingToDraw, recorded_run, recordings
+from worklog.runs import Estimate, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement

@@ -13,14 +13,13 @@ import pytest
 from tests.helpers import GPU, measured, small_run
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, mine
-from worklog.errors import BadSetting, CompileFailed, Interrupted, WorklogError
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.child import run_child
 from worklog.runner.measure import Job, carry_out
-from worklog.runs import BadRunFile
 from worklog.runs.run import Run
 
 SHAPE = Shape.of(512)

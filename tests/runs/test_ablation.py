@@ -12,6 +12,7 @@ import pytest
 from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
+from worklog.errors import NothingToDraw
 from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.measure import ablation_jobs
@@ -20,7 +21,6 @@ from worklog.runs import (
     BF16_DATASHEET_TFLOPS,
     Estimate,
     Measurement,
-    NothingToDraw,
     Roof,
     Run,
     Samples,

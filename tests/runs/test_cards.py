@@ -6,22 +6,12 @@ import pytest
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog import lab, plots
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting, NothingToDraw
 from worklog.kernel.prediction import rung_bounds
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.problem import Shape
-from worklog.runs import (
-    BadRunFile,
-    Measurement,
-    NothingToDraw,
-    Ran,
-    Run,
-    Samples,
-    Side,
-    effects,
-    same_card,
-)
+from worklog.runs import Measurement, Ran, Run, Samples, Side, effects, same_card
 from worklog.runs.changes import UNKNOWN, change, compare, reading_of, side_of
 from worklog.runs.record import Card
 

@@ -18,8 +18,8 @@ from pytest import approx
 
 import worklog
 from tests.helpers import GPU, measured, small_run
-from worklog.errors import BadSetting
-from worklog.runs import BadRunFile, Run, claimed, new_path, open_run, runs_dir
+from worklog.errors import BadRunFile, BadSetting
+from worklog.runs import Run, claimed, new_path, open_run, runs_dir
 from worklog.runs.changes import Reading, compare, saved, sides
 
 

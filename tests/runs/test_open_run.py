@@ -9,8 +9,8 @@ import pytest
 import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
-from worklog.errors import BadSetting, WorklogError
-from worklog.runs import BadRunFile, new_path, newest_run, open_run, recorded_run, runs_dir
+from worklog.errors import BadRunFile, BadSetting, WorklogError
+from worklog.runs import new_path, newest_run, open_run, recorded_run, runs_dir
 from worklog.runs.run import live_runs, recordings
 from worklog.settings import Harness
 

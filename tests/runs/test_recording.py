@@ -9,12 +9,13 @@ from PIL import Image
 from pytest import approx
 
 from worklog.cli.figures import markdown, markers, others
+from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
-from worklog.runs import BadRunFile, Run, allowed_us, in_steps, open_run, recordings, summarize
+from worklog.runs import Run, allowed_us, in_steps, open_run, recordings, summarize
 from worklog.runs.comparison import CUBLAS, open_comparison
 from worklog.runs.estimates import median
 

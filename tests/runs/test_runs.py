@@ -18,8 +18,9 @@ from pytest import approx
 
 from tests.damage import DAMAGES, GONE, changed, damaged
 from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
+from worklog.errors import BadRunFile
 from worklog.peers.compare import text
-from worklog.runs import BadRunFile, Context, Estimate, Run, Sample, Samples, open_run, write_text
+from worklog.runs import Context, Estimate, Run, Sample, Samples, open_run, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.documents import Date, read_json
 from worklog.runs.record import SCHEMA

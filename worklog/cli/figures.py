@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from worklog import plots, runs
 from worklog.cli import options
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
 from worklog.lab import exercises
@@ -31,7 +31,7 @@ from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, measure
 from worklog.runner.measure import Job
-from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
+from worklog.runs import CUBLAS, Run, Table, cells
 from worklog.settings import Harness
 
 README = Path("README.md")

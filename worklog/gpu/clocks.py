@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, ClocksNotLocked
 from worklog.gpu.device import bus_id, environment, gpu, gpu_reason, nvml_handle, require_gpu
 
 if TYPE_CHECKING:
@@ -71,10 +71,6 @@ Datapath = Literal["fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 ClockState = tuple[str, list[str]]  # the `clocks` setting in force, and remarks
-
-
-class ClocksNotLocked(WorklogError):
-    """The clocks can't be locked here. The message says why, and what would help."""
 
 
 class Clocks(ExitStack):

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worklog.runs import BadRunFile, own_folder, write_atomically
+from worklog.errors import BadRunFile
+from worklog.runs import own_folder, write_atomically
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
 SUFFIX = ".z"

@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from worklog.errors import BadSetting, WorklogError, meant
+from worklog.errors import BadRunFile, BadSetting, WorklogError, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import header
@@ -32,7 +32,7 @@ from worklog.kernel.product import takes_workspace
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, Bar, Table, git, recordings
+from worklog.runs import Bar, Table, git, recordings
 from worklog.runs.limits import WARP
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.

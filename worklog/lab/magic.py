@@ -23,7 +23,15 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output, display
 
-from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, check_keywords, listed
+from worklog.errors import (
+    BadSetting,
+    CompileFailed,
+    NothingToDraw,
+    WorklogError,
+    apart,
+    check_keywords,
+    listed,
+)
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
@@ -37,17 +45,7 @@ from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape, Size, Sizes
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runs import (
-    CUBLAS,
-    Measurement,
-    NothingToDraw,
-    Progress,
-    Run,
-    Stage,
-    Verdict,
-    newest_run,
-    silent,
-)
+from worklog.runs import CUBLAS, Measurement, Progress, Run, Stage, Verdict, newest_run, silent
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024

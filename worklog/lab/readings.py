@@ -15,14 +15,13 @@ from typing import Any
 
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
-from worklog.errors import BadSetting, WorklogError, meant
+from worklog.errors import BadRunFile, BadSetting, NotRecorded, meant
 from worklog.problem import Shape, tflops
 from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
     BF16_DATASHEET_TFLOPS,
     CLOCK_OFF,
     HOST_HALF,
-    BadRunFile,
     Difference,
     Estimate,
     Measurement,
@@ -55,10 +54,6 @@ GATES: dict[Value, str] = {
 }
 # Name, colour by role, microseconds before and after, and the label of the change.
 Row = tuple[str, str, float, float, str]
-
-
-class NotRecorded(WorklogError):
-    """A run doesn't have a combination of kernel, shape and settings."""
 
 
 def grid_runs(run: Run | Path | None = None) -> list[Run]:

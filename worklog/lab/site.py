@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from worklog import __version__, plots
+from worklog.errors import BadRunFile, NothingToDraw, NotRecorded
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.pages import document, packed, part, viewer
-from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
+from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, grid_runs
 from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
-from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
+from worklog.runs import CUBLAS, Progress, Run, in_steps, percent, silent
 from worklog.settings import PITFALLS
 from worklog.viewer.accesses import access
 

@@ -20,7 +20,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import WorklogError
+from worklog.errors import NotDrawn, NothingToDraw, WorklogError
 from worklog.plots.charts.ablation import ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
@@ -34,10 +34,10 @@ from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, rendered, save, write_figure
 from worklog.plots.selection import in_order, shape_to_draw
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import NothingToDraw, Progress, Run, silent, write_bytes
+from worklog.runs import Progress, Run, silent, write_bytes
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Attempt", "Chart", "Drawing", "Drawn", "NotDrawn",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Attempt", "Chart", "Drawing", "Drawn",
     "Plots", "ablation", "accuracy", "attempt", "bars", "calibration", "cards", "changes", "curves",
     "draw_all", "headline", "heat_map", "history", "in_order", "ladder", "ladders", "levels_of",
     "lines", "ownership", "peers", "roofline", "samples", "save", "shape_to_draw", "sizes", "sweep",
@@ -88,15 +88,6 @@ FIGURES: dict[str, Callable[[Run], Any]] = {
     "peers": _peers,
     **DIAGRAMS,
 }
-
-
-class NotDrawn(WorklogError):
-    """A figure can't be drawn because its chart has a fault.
-
-    If the run lacks measurements, that isn't this error.
-    """
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, Size, tflops
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     import pandas

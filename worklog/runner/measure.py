@@ -16,13 +16,21 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from worklog import runs
-from worklog.errors import BadSetting, Interrupted, check_keywords, hinted, listed, meant
+from worklog.errors import (
+    BadRunFile,
+    BadSetting,
+    Interrupted,
+    check_keywords,
+    hinted,
+    listed,
+    meant,
+)
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.kernel.trial import completed
 from worklog.problem import MOST_VALUES, Shape, Sizes, Value
 from worklog.runner.child import Ended, run_child
-from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, silent
+from worklog.runs import CHAPTERS, CUBLAS, Measurement, Progress, Run, Verdict, silent
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, HarnessSettings
 
 Changes = tuple[tuple[str, Any], ...]

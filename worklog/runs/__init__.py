@@ -16,11 +16,9 @@ from worklog.runs.comparison import (
 )
 from worklog.runs.documents import (
     WIDTH,
-    BadRunFile,
     Bar,
     Cell,
     Date,
-    NothingToDraw,
     Progress,
     Shown,
     Table,
@@ -124,7 +122,6 @@ __all__ = [
     "TOLERANCE",
     "TOLERANCE_US",
     "WIDTH",
-    "BadRunFile",
     "Bar",
     "Calibration",
     "Cell",
@@ -139,7 +136,6 @@ __all__ = [
     "Gpu",
     "Measurement",
     "NeverRan",
-    "NothingToDraw",
     "Progress",
     "Ran",
     "Roof",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from worklog.errors import BadSetting, hinted
-from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
+from worklog.errors import BadRunFile, BadSetting, hinted
+from worklog.runs.documents import Bar, Cell, Shown, Table, a_few, duration, signed
 from worklog.runs.estimates import (
     HOST_HALF,
     NORMAL,

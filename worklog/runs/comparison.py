@@ -16,11 +16,11 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worklog.errors import NothingToDraw
 from worklog.problem import Shape
 from worklog.runs.documents import (
     WIDTH,
     Date,
-    NothingToDraw,
     Positive,
     Table,
     about,

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from worklog import __version__
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadRunFile, BadSetting
 
 T = TypeVar("T")
 # Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union
@@ -43,14 +43,6 @@ FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the text on them is readable on a light page and on a dark page.
 WITHIN = "#3b93d055"
 BEYOND = "#e0702455"
-
-
-class BadRunFile(WorklogError):
-    """A run file is missing, cut short, not JSON, or of a newer schema."""
-
-
-class NothingToDraw(WorklogError):
-    """The run lacks the measurements that a chart shows."""
 
 
 def read_text(path: Path) -> str:

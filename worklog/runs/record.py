@@ -21,11 +21,10 @@ from typing import Any, Self
 
 import msgspec
 
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import (
     WRITTEN,
-    BadRunFile,
     Date,
     own_folder,
     read_json,

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from worklog.errors import BadSetting, WorklogError, hinted, listed, meant
+from worklog.errors import BadRunFile, BadSetting, WorklogError, hinted, listed, meant
 from worklog.problem import Shape, Size
-from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
+from worklog.runs.documents import WIDTH, Bar, Cell, Table, a_few, duration, git, signed
 from worklog.runs.estimates import Samples, Side, over_shapes
 from worklog.runs.measurement import (
     COLUMNS,

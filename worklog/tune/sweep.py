@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, CompileFailed, meant
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import Compiled, Kernel, block_traffic_bytes, compile_cuda, evaluate
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
-from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.limits import MAX_THREADS, WARP, Occupancy, occupancy
 
 if TYPE_CHECKING:

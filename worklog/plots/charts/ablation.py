@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import (
     ON_PAPER,
@@ -45,16 +46,7 @@ from worklog.plots.style import (
     wrap,
 )
 from worklog.problem import Shape, Size
-from worklog.runs import (
-    TOGETHER,
-    Effect,
-    NothingToDraw,
-    Run,
-    about,
-    effect_in_words,
-    effects,
-    older,
-)
+from worklog.runs import TOGETHER, Effect, Run, about, effect_in_words, effects, older
 
 # Inches, but for the thickness of a step.
 ROW = 0.34

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, page, scale
@@ -34,7 +35,6 @@ from worklog.runs import (
     Comparison,
     Estimate,
     Measurement,
-    NothingToDraw,
     Run,
     allowed_us,
     bound,

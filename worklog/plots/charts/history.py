@@ -12,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import Measurement, NothingToDraw, Run, same_card, signed
+from worklog.runs import Measurement, Run, same_card, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 if TYPE_CHECKING:

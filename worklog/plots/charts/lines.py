@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, scale
@@ -26,7 +27,7 @@ from worklog.plots.selection import (
     rows,
 )
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     import pandas

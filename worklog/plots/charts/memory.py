@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import SECTOR, LadderCounts, MemoryCounts, moved_from_l2
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import figure, style
@@ -27,7 +28,7 @@ from worklog.plots.selection import (
 )
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
 from worklog.problem import FLOAT_BYTES, Shape, Size
-from worklog.runs import Measurement, NothingToDraw, Run
+from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
     from worklog.plots.figure import OnAxes

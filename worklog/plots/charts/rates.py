@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
 from worklog.plots.figure import (
     ON_PAPER,
@@ -41,7 +42,7 @@ from worklog.plots.style import (
     WIDTH_IN,
 )
 from worklog.problem import Shape, Size
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     import pandas

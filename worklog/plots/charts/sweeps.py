@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart, name_rows, on_axes, page, right_of
 from worklog.plots.selection import dimensions, measured, no_time, rate
 from worklog.plots.style import ACCENT, BASELINE, FAINT, GREY, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.problem import spoken
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     from worklog.plots.figure import OnAxes

@@ -12,6 +12,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart, page
 from worklog.plots.style import (
@@ -26,7 +27,6 @@ from worklog.plots.style import (
     WIDTH_IN,
 )
 from worklog.problem import FLOAT_BYTES
-from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
     from worklog.runs import ErrorMap

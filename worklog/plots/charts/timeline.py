@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart, annotate, name_rows, page, right_of
 from worklog.plots.style import (
@@ -24,7 +25,6 @@ from worklog.plots.style import (
     WIDTH_IN,
 )
 from worklog.problem import FLOAT_BYTES
-from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
     from worklog.viewer.accesses import Access
