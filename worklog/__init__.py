@@ -95,7 +95,8 @@ for _home, _exports in _NAMES.items():
     _HOMES |= dict.fromkeys(_exports, _home)
 
 __version__ = "0.1.0"
-__all__ = sorted(_HOMES)
+# Without `time`: `from worklog import *` would replace the standard module.
+__all__ = sorted({*_HOMES} - {"time"})
 
 
 def _load(name: str) -> Any:
@@ -114,7 +115,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and would accept 
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    return sorted([*_HOMES, *_ROOMS])
 
 
 def load_ipython_extension(shell: Any) -> None:

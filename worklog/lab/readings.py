@@ -239,7 +239,8 @@ class Held:
             launches = [
                 pitfall for pitfall in changes(settings, self.unbiased) if pitfall in LAUNCHES
             ]
-            raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}")
+            message = f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}"
+            raise NotRecorded(message + self._other_sizes(kernel, shape))
         if m.status != "measured":
             raise NotRecorded(f"{kernel} at {shape}: {m.status}: {m.reason}")
         key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic")))
@@ -253,6 +254,13 @@ class Held:
                 )
             self._readings[key] = Reading(self.run, m, summary, ratio)
         return self._readings[key]
+
+    def _other_sizes(self, kernel: str, shape: Shape) -> str:
+        """Return advice with the kernel's recorded sizes, or "" if the shape is one of them."""
+        shapes = sorted({m.problem for m in self.run if m.kernel == kernel and m.shape})
+        if shape in shapes or not shapes:
+            return ""
+        return f"; choose from the sizes {', '.join(map(str, shapes))}"
 
 
 @dataclass(frozen=True)

@@ -564,7 +564,7 @@ def carry_out(
                 )
                 is_resumed = resumed is not None and first == 0
                 end = writer.write(answers, jobs[first], is_resumed=is_resumed)
-                count = len(writer.run.measurements) - kept_count if writer.run else 0
+                count = len(writer.run.measurements) - kept_count if writer.run is not None else 0
                 is_cut_short = count < first + len(together)
                 if writer.run is None or (is_cut_short and end.kind in ("", "done")):
                     raise end.error()
@@ -609,7 +609,7 @@ class _Writer:
                     self.run = Run.begin(answer["head"], self.path)
                 elif answer["is"] == "ready" and self.run is not None:
                     _go_on(self.run, answer["head"], job, is_resumed=is_resumed)
-                elif answer["is"] == "measured" and self.run:
+                elif answer["is"] == "measured" and self.run is not None:
                     self.run.add(answer["line"], answer["description"])
         return end
 

@@ -29,7 +29,7 @@ from worklog.runs.estimates import (
     over_shapes,
 )
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, kept_runs, open_run
+from worklog.runs.run import Run, frame_columns, kept_runs, open_run
 
 if TYPE_CHECKING:
     import pandas
@@ -295,7 +295,7 @@ class Changes(Shown):
         rows = sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share))
         cells = [self._cells(row) for row in rows]
         notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
-        notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
+        notes += self._reasons()
         notes += self._rule()
         if self.only:
             notes.append(f"on one side only: {a_few(self.only)}")
@@ -310,6 +310,15 @@ class Changes(Shown):
             length = abs(row.change.share) / (5 * self.threshold)
             change = Bar(str(row.change), length, verdict == SLOWER)
         return [row.kernel, row.place, *times, change, MARKS.get(verdict, verdict)]
+
+    def _reasons(self) -> list[str]:
+        """Return each reason for a verdict, with the kernels and places that have it."""
+        subjects = dict[str, list[str]]()
+        for row in self.rows:
+            if row.change.reason:
+                subject = " at ".join(filter(None, (row.kernel, row.place)))
+                subjects.setdefault(row.change.reason, []).append(subject)
+        return [f"{a_few(names)}: {reason}" for reason, names in subjects.items()]
 
     def _rule(self) -> list[str]:
         """Explain the rule if a change below the threshold has a verdict."""
@@ -417,8 +426,8 @@ def _row(
     new_us = None if new_reason else over_shapes([reading.us for reading in new_times])[1]
     if old_us is None or new_us is None:
         verdict = FAILED if old_us and new_reason.startswith("failed") else UNKNOWN
-        reason = f"{' at '.join(place)}: {new_reason or old_reason}"
-        return Row(*place, old_us, new_us, Change(0.0, 0.0, 0.0, verdict, reason))
+        no_change = Change(0.0, 0.0, 0.0, verdict, new_reason or old_reason)
+        return Row(*place, old_us, new_us, no_change)
     judged_change = change(old_times, new_times, threshold)
     if is_uncaused:
         judged_change = replace(judged_change, verdict=UNKNOWN, reason="")
@@ -452,16 +461,14 @@ def history(
     import pandas
 
     rows = list[dict[str, Any]]()
+    names = ["run", "created", "gpu", "uuid", "commit"]
     for run in saved(kernel, gpu, since, until, commit):
-        columns = {
-            "run": run.path.stem if run.path else run.path,
-            "created": run.created,
-            "gpu": run.gpu.name,
-            "uuid": run.gpu.uuid,
-            "commit": run.tool.get("commit"),
-        }
+        stem = run.path.stem if run.path else None
+        commit_of_run = run.tool.get("commit")
+        values = [stem, run.created, run.gpu.name, run.gpu.uuid, commit_of_run]
+        columns = dict(zip(names, values, strict=True))
         rows += [columns | row for row in run.rows() if kernel in ("", row["kernel"])]
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, columns=None if rows else [*names, *frame_columns()])
 
 
 def saved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from worklog.plots import Plots
 
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
+REPR_LINES = 40
+REPR_WIDTH = 120
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 FASTEST = "+"
 SAME = "≈"
@@ -79,7 +82,23 @@ class Run(RunRecord):
         """Return the run's tables for a terminal of `width` characters."""
         return "\n".join([self.full_label, *(table.text(width) for table in self.tables())]) + "\n"
 
-    __repr__ = text
+    __str__ = text
+
+    def __repr__(self) -> str:
+        """Return the beginning of the tables, at most REPR_LINES lines of REPR_WIDTH characters."""
+        lines = list[str]()
+        for line in self.text(width=REPR_WIDTH).splitlines():
+            lines += textwrap.wrap(line, REPR_WIDTH, subsequent_indent="    ")
+        if len(lines) > REPR_LINES:
+            hidden = len(lines) - REPR_LINES + 1
+            lines[REPR_LINES - 1 :] = [f"… {hidden} more lines: print(run) shows all"]
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self.measurements)
 
     def _repr_html_(self) -> str:
         tables = [
@@ -221,7 +240,8 @@ class Run(RunRecord):
         """
         import pandas
 
-        return pandas.DataFrame(self.rows())
+        rows = self.rows()
+        return pandas.DataFrame(rows, columns=None if rows else frame_columns())
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of frame(), each with all columns."""
@@ -336,6 +356,12 @@ class Run(RunRecord):
         return Table.of(
             f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes
         )
+
+
+def frame_columns() -> list[str]:
+    """Return the columns that every frame of matrix products has."""
+    derived = ["degradations", "source", "clock_off"]
+    return ["kernel", *"mnk", *COLUMNS_OF_FRAME, "changed", *PARTS, *derived]
 
 
 def _has_mean(m: Measurement) -> bool:
@@ -504,9 +530,9 @@ def open_run(
     """Return a run, whose label states where it comes from.
 
     name: of a file; a part of a name that `worklog log` prints; the name of a recording of the
-        package; or a file in a git revision, as REVISION:PATH. Without a name, the newest run of
-        this machine that has these kernels and a time at this shape, else a recording that has
-        them.
+        package; a git revision, for the newest run that was measured at its commit; or a file in
+        a revision, as REVISION:PATH. Without a name, the newest run of this machine that has
+        these kernels and a time at this shape, else a recording that has them.
     shape: as for worklog.measure (default: any)
     WORKLOG_SOURCE=live or =recorded forces a source. Raises BadRunFile if it has no such run, and
     BadSetting for an unknown name.
@@ -545,12 +571,34 @@ def _run_by_name(name: str) -> Run:
         return Run.load(shipped[name], "recorded")
     if ":" in name:
         return _run_in_revision(name)
+    if commit := _commit(name):
+        return _run_at(name, commit)
     if name and Path(name).exists():
         kind = "a folder" if Path(name).is_dir() else "a pipe or a device"
         raise BadSetting(f"{name} is {kind}, not a run: give the file of a run")
     suggestion = meant(name, [path.stem for path in live_runs()] + [*shipped])
-    advice = f"give a file, a name of `worklog log`, a recording ({', '.join(shipped)}), or REVISION:PATH"
+    names = ", ".join(shipped)
+    advice = (
+        f"give a file, a name of `worklog log`, a recording ({names}), a revision, or REVISION:PATH"
+    )
     raise BadSetting(f"there is no run {name!r}{suggestion}: {advice}")
+
+
+def _commit(revision: str) -> str:
+    """Return the commit of a git revision such as HEAD~1, or "" if there is none."""
+    with suppress(BadSetting):
+        named = f"{revision}^{{commit}}"
+        return git("rev-parse", "--verify", "--end-of-options", named).decode().split()[-1]
+    return ""
+
+
+def _run_at(revision: str, commit: str) -> Run:
+    """Return the newest run of this machine that was measured at a commit, without local changes."""
+    for run in kept_runs():
+        if run.tool.get("commit") == commit and not run.tool.get("dirty"):
+            return run
+    advice = "check it out and use `worklog run`, or give REVISION:PATH of a committed run"
+    raise BadSetting(f"no saved run was measured at {revision} ({commit[:12]}): {advice}")
 
 
 def _run_in_revision(name: str) -> Run:
