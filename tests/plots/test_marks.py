@@ -668,7 +668,13 @@ def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_pa
             f'href="{name}_dark.svg"',
         ):
             assert link in page
-        assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
+        assert f"### {escape(chart.headline, False)}\n" in page
+        assert f'alt="{escape(chart.summary)}"' in page and chart.headline in chart.summary
+        for row in chart.rows:
+            text = escape(row, False)
+            first, _, second = text.partition(": " if ": " in text else " ")
+            assert f"| {first} | {second} |" in page
+        assert chart.rows or escape(chart.alt, False) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
     own = tmp_path / "README.md"

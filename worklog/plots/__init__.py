@@ -248,8 +248,8 @@ def write_gallery(
         section = FIGURE.format(
             name=name,
             headline=escape(chart.headline, False),
-            words=escape(chart.alt, False),
-            alt=escape(chart.alt),
+            words=chart.table(),
+            alt=escape(chart.summary),
         )
         if name.startswith("diagram_"):
             diagram_sections.append(section)

@@ -65,7 +65,27 @@ class Drawing:
 
     name: str  # the stem of its file
     headline: str  # its finding
-    alt: str
+    alt: str  # everything that the picture shows, in words
+    rows: Sequence[str] = ()  # the part of `alt` that is a list: a text for each bar or line
+
+    @property
+    def summary(self) -> str:
+        """The kind of picture and its finding, as the alt text next to a table of the rows."""
+        kind = self.alt.partition(". ")[0].rstrip(".")
+        return f"{kind}: {self.headline}"
+
+    def table(self) -> str:
+        """Return the rows as a Markdown table, then the rest of the alt text."""
+        if not self.rows:
+            return escape(self.alt, False)
+        kind, _, _ = self.alt.partition(". ")
+        _, _, source = self.alt.rpartition("Source: ")
+        lines = [f"{kind}.", "", "| row | value |", "|---|---|"]
+        for row in self.rows:
+            text = row.replace("|", "/")
+            name, _, value = text.partition(": " if ": " in text else " ")
+            lines.append(f"| {name} | {value} |")
+        return escape("\n".join([*lines, "", f"Source: {source}"]), False)
 
     def drawn(self) -> str:
         """Return the SVG in the light palette, with role, title and description.
@@ -272,6 +292,7 @@ def page(
     chart.name = name
     chart.headline = finding
     chart.alt = _alt_text(kind, rows, footer)
+    chart.rows = rows
     chart.body_bottom = foot
     chart.body_top = foot + body_height
     top = chart.write(MARGIN_IN, height - MARGIN_IN, title_lines, style.TITLE_PT, weight="bold")
