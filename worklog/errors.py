@@ -41,11 +41,12 @@ def check_keywords(lead: str, keywords: Iterable[str], names: Collection[str]) -
 
 def hinted(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function: an unknown keyword raises BadSetting with the closest name."""
-    names = signature(function).parameters
+    names = [name for name in signature(function).parameters if name not in ("self", "cls")]
+    lead = f"{function.__qualname__.removesuffix('.__init__')} has no argument"
 
     @wraps(function)
     def checked(*args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        check_keywords(f"{function.__name__} has no argument", keywords, names)
+        check_keywords(lead, keywords, names)
         return function(*args, **keywords)
 
     return checked

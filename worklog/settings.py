@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
-from worklog.errors import BadSetting, check_keywords, meant
+from worklog.errors import BadSetting, check_keywords, hinted, meant
 
 Value = str | bool
 # The values of the settings, for type checkers; PITFALLS has them at run time. A setting of RULES is a
@@ -154,10 +154,6 @@ class Harness:
     sleep_ms: float = 0.0
     least_share: float = 0.0
 
-    def __new__(cls, *_: object, **settings: object) -> Self:  # noqa: D102 (as __init__)
-        check_keywords("there is no setting", settings, HarnessSettings.__annotations__)
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
@@ -231,6 +227,9 @@ class Harness:
     def as_dict(self) -> dict[str, Any]:
         """Return the settings for a run file."""
         return asdict(self)
+
+
+Harness.__init__ = hinted(Harness.__init__)  # type: ignore[method-assign]
 
 
 def _pitfall(
