@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
@@ -132,8 +133,17 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     with tarfile.open(next(release.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     top = {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"}
+    top |= {"CHANGELOG.md", "CITATION.cff", ".github/CONTRIBUTING.md", ".pre-commit-config.yaml"}
     assert {f"kernels/{name}" for name in kernels} | top <= names
     assert not any(name.startswith("worklog/_kernels") or name.endswith(".so") for name in names)
+
+
+def test_citation_and_changelog_are_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__ and citation["license"] == PROJECT["license"]
+    assert citation["cff-version"] == "1.2.0" and {"title", "authors", "message"} <= {*citation}
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {__version__}\n" in changelog
 
 
 def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release):

@@ -2,6 +2,21 @@
 
 The package has a ladder of kernels, a timing harness, and a gate that checks every kernel before it is
 timed. Each fix of the harness can be switched off. Names load their module on first use.
+
+`results` measures if there is a GPU, and otherwise loads a recording, so that the same call works
+everywhere. `measure` always measures, needs a GPU, and also accepts your kernels. `open_run` only loads a
+saved or recorded run. `ablate` returns a rung's times with each fix of the harness switched off, measured
+or recorded. `try_kernel` checks the source text of a kernel, on the emulator if there is no GPU, and
+compares it with the rungs:
+
+    run = worklog.results(["naive", "warptiled"], shapes=[1024, 4096])
+    run = worklog.measure(worklog.Kernel.from_file("mine.cu"), shapes=(256, 512, 1024))
+    run = worklog.open_run(kernels="naive", shape=1024)
+    run = worklog.ablate("vectorized")
+    trial = worklog.try_kernel(Path("mine.cu").read_text())
+
+A tuple of three numbers is one shape, (M, N, K), and a list is several. Errors that you can act on are in
+`worklog.errors`.
 """
 
 from __future__ import annotations
@@ -12,6 +27,19 @@ TYPE_CHECKING = False  # typing's own would have to be imported, which takes a t
 if TYPE_CHECKING:
     from typing import Any
 
+    from worklog import benchmarks as benchmarks
+    from worklog import gate as gate
+    from worklog import gpu as gpu
+    from worklog import harness as harness
+    from worklog import kernel as kernel
+    from worklog import lab as lab
+    from worklog import plots as plots
+    from worklog import problem as problem
+    from worklog import runner as runner
+    from worklog import runs as runs
+    from worklog import settings as settings
+    from worklog import tune as tune
+    from worklog import viewer as viewer
     from worklog.benchmarks.declare import bench as bench
     from worklog.blas import sgemm as sgemm
     from worklog.errors import WorklogError as WorklogError
@@ -69,10 +97,12 @@ for _home, _exports in _NAMES.items():
     _HOMES |= dict.fromkeys(_exports, _home)
 
 __version__ = "0.1.0"
-__all__ = sorted(_HOMES)
+# Without `time`: `from worklog import *` would replace the standard module.
+__all__ = sorted({*_HOMES} - {"time"})
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
+    """Return a name of the package, whose module is imported now."""
     if name in _HOMES:
         value = getattr(import_module(f"worklog.{_HOMES[name]}"), name)
         globals()[name] = value  # so that the next access doesn't call this function
@@ -82,8 +112,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")
 
 
+if not TYPE_CHECKING:  # a type checker knows the names above, and would accept any other name
+    __getattr__ = _load
+
+
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    return sorted([*_HOMES, *_ROOMS])
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,10 +26,11 @@ from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
 from worklog.kernel.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.trial import completed
-from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
+from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
 from worklog.runs import Gpu
 
-MODES = {"fp32": "best", "split": "split"}
+Mode = Literal["fp32", "split"]
+MODES: dict[Mode, str] = {"fp32": "best", "split": "split"}
 ALIGNMENT = 16  # bytes, of a kernel's widest access
 MOST_SIZE = 2**31 - 1  # the kernels' parameters are int
 MOST_EMULATED = Shape.of(512).flops
@@ -44,15 +45,15 @@ Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C a
 
 
 def sgemm(
-    A: Any,
-    B: Any,
-    C: Any = None,
+    A: Matrix,
+    B: Matrix,
+    C: Matrix | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-    mode: str | Kernel = "fp32",
+    mode: Mode | Kernel = "fp32",
     max_error: float | None = None,
-) -> Any:
+) -> Matrix:
     """Compute C = alpha A B + beta C in float32, as BLAS defines it, and return C.
 
     A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, each row-major or
@@ -100,9 +101,8 @@ def sgemm(
         address_c & -address_c & 255,
     )
     plan = _plan(choice, alpha != 0, units, layout_a, layout_b, layout_c)
-    result = C
+    result: Matrix = _empty(A, plan) if C is None else C
     if C is None:
-        result = _empty(A, plan)
         address_c, _ = _read("C", result)
         if address_c & 255:  # by a user's allocator
             units = (units[0], units[1], address_c & -address_c & 255)

@@ -9,11 +9,14 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
@@ -23,6 +26,31 @@ def meant(name: str, names: Iterable[str]) -> str:
     by_lower_case = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(name.lower(), by_lower_case, 1)
     return f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+
+
+def check_keywords(lead: str, keywords: Iterable[str], names: Collection[str]) -> None:
+    """Raise BadSetting for a keyword that doesn't exist, with the closest name.
+
+    lead: the beginning of the message, such as "try_kernel has no argument"
+    names: the keywords that exist
+    """
+    for keyword in keywords:
+        if keyword not in names:
+            advice = f"choose from {', '.join(names)}"
+            raise BadSetting(f"{lead} {keyword!r}{meant(keyword, names)}: {advice}")
+
+
+def hinted(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function: an unknown keyword raises BadSetting with the closest name."""
+    names = [name for name in signature(function).parameters if name not in ("self", "cls")]
+    lead = f"{function.__qualname__.removesuffix('.__init__')} has no argument"
+
+    @wraps(function)
+    def checked(*args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        check_keywords(lead, keywords, names)
+        return function(*args, **keywords)
+
+    return checked
 
 
 def install_command(extra: str = "") -> str:
@@ -59,6 +87,10 @@ class WorklogError(Exception):
     """Something the user can act on."""
 
     exit_code = 2  # of the command line
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints: the message, without the frames of this package."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
@@ -122,6 +154,31 @@ class OutOfMemory(WorklogError):
 
 class Skipped(Exception):
     """What isn't measured, with the reason: a row of the run, and no mistake."""
+
+
+class BadRunFile(WorklogError):
+    """A run file is missing, cut short, not JSON, or of a newer schema."""
+
+
+class NotRecorded(WorklogError):
+    """A run doesn't have a combination of kernel, shape and settings."""
+
+
+class NothingToDraw(WorklogError):
+    """The run lacks the measurements that a chart shows."""
+
+
+class NotDrawn(WorklogError):
+    """A figure can't be drawn because its chart has a fault.
+
+    If the run lacks measurements, that isn't this error.
+    """
+
+    exit_code = 1
+
+
+class ClocksNotLocked(WorklogError):
+    """The clocks can't be locked here. The message says why, and what would help."""
 
 
 class Interrupted(WorklogError):

@@ -10,11 +10,24 @@ import math
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
-from worklog.errors import BadSetting, meant
+from worklog.errors import BadSetting, check_keywords, hinted, meant
 
 Value = str | bool
+# The values of the settings, for type checkers; PITFALLS has them at run time. A setting of RULES is a
+# str, because numbers may follow its value, as in "count:10".
+Timer = Literal["events", "graph", "host"]
+L2 = Literal["flush", "rotate", "warm"]
+Offset = Literal["removed", "kept"]
+Statistic = Literal["median", "mean", "min", "first"]
+Order = Literal["interleaved", "sequential"]
+Turns = Literal["balanced", "fixed"]
+Placement = Literal["varied", "fixed"]
+Inputs = Literal["random", "zeros", "ones"]
+Gate = bool | Literal["article"]
+Baseline = Literal["fp32", "tf32"]
+Roof = Literal["fp32", "bf16_datasheet"]
 
 WALL_CLOCK = "wall clock"  # the timer of a cross-check
 # The arguments of the running `worklog` command; none in Python.
@@ -76,6 +89,39 @@ RULES: dict[str, dict[str, dict[str, float]]] = {
 }  # fmt: skip
 
 
+class PitfallSettings(TypedDict, total=False):
+    """The settings of the pitfalls as keywords, for type checkers."""
+
+    clocks: str
+    timer: Timer
+    l2: L2
+    warmup: str
+    queue: bool
+    offset: Offset
+    statistic: Statistic
+    order: Order
+    turns: Turns
+    placement: Placement
+    inputs: Inputs
+    gate: Gate
+    baseline: Baseline
+    roof: Roof
+
+
+class HarnessSettings(PitfallSettings, total=False):
+    """The settings of a Harness as keywords, for type checkers."""
+
+    precision: float
+    least_samples: int
+    most_samples: int
+    budget_s: float
+    stopping: str
+    graph_launches: int
+    hot_ms: float
+    sleep_ms: float
+    least_share: float
+
+
 @dataclass(frozen=True, repr=False)
 class Harness:
     """How to measure.
@@ -85,19 +131,19 @@ class Harness:
     """
 
     clocks: str = "watched"
-    timer: str = "events"
-    l2: str = "flush"
+    timer: Timer = "events"
+    l2: L2 = "flush"
     warmup: str = "steady"
     queue: bool = True
-    offset: str = "removed"
-    statistic: str = "median"
-    order: str = "interleaved"
-    turns: str = "balanced"
-    placement: str = "varied"
-    inputs: str = "random"
-    gate: bool | str = True
-    baseline: str = "fp32"
-    roof: str = "fp32"
+    offset: Offset = "removed"
+    statistic: Statistic = "median"
+    order: Order = "interleaved"
+    turns: Turns = "balanced"
+    placement: Placement = "varied"
+    inputs: Inputs = "random"
+    gate: Gate = True
+    baseline: Baseline = "fp32"
+    roof: Roof = "fp32"
     precision: float = 0.005
     least_samples: int = 10
     most_samples: int = 2000
@@ -158,22 +204,17 @@ class Harness:
     @classmethod
     def naive(cls) -> Harness:
         """Return a harness with the first biased value of every pitfall."""
-        return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS})
+        biased: dict[str, Any] = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
+        return cls().but(**biased)
 
     @property
     def queues(self) -> bool:
         """Whether each timed launch is enqueued behind a blocking kernel."""
         return self.queue and self.timer != "host"
 
-    def but(self, **changes: Any) -> Harness:
+    def but(self, **changes: Unpack[HarnessSettings]) -> Harness:
         """Return the harness with some settings changed."""
-        settings = self.as_dict()
-        for name in changes:
-            if name not in settings:
-                advice = meant(name, settings)
-                raise BadSetting(
-                    f"there is no setting {name!r}{advice}: choose from {', '.join(settings)}"
-                )
+        check_keywords("there is no setting", changes, HarnessSettings.__annotations__)
         return replace(self, **changes)
 
     def biased(self) -> dict[str, Value]:
@@ -186,6 +227,9 @@ class Harness:
     def as_dict(self) -> dict[str, Any]:
         """Return the settings for a run file."""
         return asdict(self)
+
+
+Harness.__init__ = hinted(Harness.__init__)  # type: ignore[method-assign]
 
 
 def _pitfall(

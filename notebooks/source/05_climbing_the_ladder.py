@@ -619,8 +619,8 @@ lab.step("autotuned")
 display(lab.diff("autotuned", "pipelined", hunks=[3]))
 display(lab.timeline("pipelined"))
 display(lab.step("pipelined"))
-display(lab.steps("autotuned BN=128 MIN_BLOCKS=2", "pipelined", sizes=(1024, 2048, 4096)))
-lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=(1024, 2048, 4096))
+display(lab.steps("autotuned BN=128 MIN_BLOCKS=2", "pipelined", sizes=[1024, 2048, 4096]))
+lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=[1024, 2048, 4096])
 
 # %% [markdown]
 # **What happened:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.6 %; at 128 x 256, the

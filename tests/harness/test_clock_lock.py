@@ -27,8 +27,8 @@ from tests.virtual.session import (
     session_on,
     timed,
 )
-from worklog.errors import BadSetting
-from worklog.gpu.clocks import SETTLES_S, Clocks, ClocksNotLocked, locked_clocks
+from worklog.errors import BadSetting, ClocksNotLocked
+from worklog.gpu.clocks import SETTLES_S, Clocks, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel

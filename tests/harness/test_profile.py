@@ -11,12 +11,12 @@ from matplotlib.text import Text
 
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu import profile
 from worklog.gpu.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
 from worklog.kernel import FP32, LADDER, TENSOR, counters, rung
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, Counters, Run
+from worklog.runs import Counters, Run
 
 FOLDER = Path(__file__).with_name("ncu")
 SHAPE = Shape.of(2048)

@@ -9,12 +9,12 @@ import pytest
 from tests.helpers import measured, small_run
 from tests.plots.conftest import full_run, ladder_run, measurement
 from worklog import lab
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile, Measurement, Run
+from worklog.runs import Measurement, Run
 from worklog.runs.statistics import Estimate
 
 
@@ -104,7 +104,7 @@ def test_a_gain_is_larger_than_the_noise(us, gain):
 
 
 def test_a_rung_or_a_setting_has_a_row_per_step_or_size():
-    steps = lab.steps("autotuned", "pipelined", sizes=(1024, 2048))
+    steps = lab.steps("autotuned", "pipelined", sizes=[1024, 2048])
     assert [(str(row[0]), str(row[1])) for row in steps.rows] == [("pipelined", "autotuned")]
     effect = lab.effect("warptiled", [256, 4096], timer="host")
     assert [str(row[1]) for row in effect.rows] == ["256", "4096"] and "–" not in effect.text()

@@ -19,7 +19,7 @@ from tests.lab.waiting import gone, until
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import Harness, try_kernel
-from worklog.errors import BadSetting, CompileFailed
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.kernel import Kernel
@@ -30,7 +30,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
-from worklog.runs import Measurement, NeverRan, NothingToDraw, Run, Stage, Verdict, recorded_run
+from worklog.runs import Measurement, NeverRan, Run, Stage, Verdict, recorded_run
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")

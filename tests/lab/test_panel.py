@@ -19,14 +19,13 @@ from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_
 from tests.lab.waiting import until
 from tests.record.grid import grid_jobs
 from worklog import lab
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting, NotRecorded
 from worklog.lab import readings
 from worklog.lab.readings import (
     LAUNCHES,
     Answer,
     Answers,
     Held,
-    NotRecorded,
     Reading,
     amount,
     axis,
@@ -35,7 +34,7 @@ from worklog.lab.readings import (
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.sources import why_not_live
-from worklog.runs import BadRunFile, Run, recordings
+from worklog.runs import Run, recordings
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 from worklog.runs.statistics import Estimate
 from worklog.settings import PITFALLS, Harness
@@ -415,7 +414,8 @@ def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel):
     choose(panel, l2="warm", inputs="zeros")
     assert absent(panel)["order"] == ["sequential"] and "gate" not in absent(panel)
     gap = lab.panel("warptiled", 512, run=GRID, l2="rotate")
-    assert gap.answer["missing"] == "not recorded: warptiled at 512, l2 = rotate" == gap.text()[0]
+    missing = "not recorded: warptiled at 512, l2 = rotate; choose from the sizes 256, 1024"
+    assert gap.answer["missing"] == missing == gap.text()[0]
     assert gap.table["sizes"] == ["256", "512", "1024"] and gap.chosen["size"] == 1
 
 

@@ -5,13 +5,15 @@ import gzip
 import json
 import math
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 
 from tests.lab.grid import UNBIASED_US, small_grid
-from worklog.lab import site
-from worklog.lab.readings import Answers, NotRecorded
+from worklog.errors import NotRecorded
+from worklog.lab import api, site
+from worklog.lab.readings import Answers
 from worklog.problem import Shape
 from worklog.runs.text import duration
 from worklog.viewer.accesses import access
@@ -100,3 +102,24 @@ def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_th
         "used": 32,
         "pale": 7 * 32,
     }
+
+
+def test_the_page_of_the_python_interface_has_each_name_with_signature_and_docstring():
+    html = api.page_body()
+    for module, names in {
+        "worklog": ["measure", "results", "time", "Harness", "Kernel"],
+        "worklog.plots": ["ladder"],
+        "worklog.lab": ["panel"],
+        "worklog.errors": ["BadSetting", "NoGpu", "BadRunFile"],
+    }.items():
+        for name in names:
+            assert f'<h3 id="{module}.{name}">{name}</h3>' in html
+    text = unescape(html)
+    assert (
+        "worklog.open_run(name: str | Path | None = None, *, kernels: Iterable[str] | str = ()"
+        in text
+    )
+    assert "on: Literal['gpu', 'emulated'] | None = None" in text
+    assert "Check, then time, each kernel at each shape" in text
+    assert "but(self, **changes: Unpack[HarnessSettings]) -> Harness" in text
+    assert html.count("<section>") == html.count("</section>") > 40

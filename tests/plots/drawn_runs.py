@@ -32,7 +32,7 @@ from tests.virtual.session import VirtualSession
 from worklog import plots
 from worklog.cli import options
 from worklog.cli.figures import markdown
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, NothingToDraw, WorklogError
 from worklog.harness import Reading
 from worklog.kernel import LADDER, TENSOR
 from worklog.lab.readings import Answers
@@ -46,18 +46,7 @@ from worklog.runner.job import Job, ablation_jobs, product_job
 from worklog.runner.prepared import Prepared, measurement
 from worklog.runner.products import work_of
 from worklog.runner.session import Session
-from worklog.runs import (
-    CUBLAS,
-    BadRunFile,
-    Gpu,
-    Measurement,
-    NothingToDraw,
-    Ran,
-    Run,
-    Verdict,
-    failed,
-    passed,
-)
+from worklog.runs import CUBLAS, Gpu, Measurement, Ran, Run, Verdict, failed, passed
 from worklog.runs.changes import compare_revisions, of_one_loop, revision_of
 from worklog.runs.effects import Effect, effect_in_words, effects, effects_text
 from worklog.runs.run_file import Card

@@ -26,7 +26,7 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, make_run, tall_run
 from tests.plots.drawing import listed
 from worklog import lab, plots
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
@@ -35,7 +35,7 @@ from worklog.plots.drawing import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
-from worklog.runs import ErrorMap, Measurement, NothingToDraw, Ran, Run, recordings
+from worklog.runs import ErrorMap, Measurement, Ran, Run, recordings
 from worklog.runs.changes import compare_revisions, revision_of
 from worklog.runs.statistics import Estimate
 from worklog.tune.sweep import Variants, variants

@@ -25,6 +25,7 @@ from tests.plots.conftest import (
     measurement,
     tall_run,
 )
+from worklog.errors import NothingToDraw
 from worklog.gate import checker, edges, precision, sgemm
 from worklog.gate.checker import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
@@ -33,7 +34,7 @@ from worklog.plots.diagrams.facts import article_tolerance
 from worklog.plots.diagrams.template import SIZES, binary
 from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement, NothingToDraw, Run, Verdict, recordings
+from worklog.runs import Measurement, Run, Verdict, recordings
 from worklog.runs.statistics import Samples
 
 MENTAL_MODEL, HIERARCHY, GREMLINS, LOOP, CONVERSION, FORMULA, GATE = DIAGRAMS

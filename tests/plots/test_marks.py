@@ -24,7 +24,7 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, make_run
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, NotDrawn, NothingToDraw, WorklogError
 from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import (
@@ -41,7 +41,7 @@ from worklog.plots import (
 )
 from worklog.plots.charts.ownership import first_block
 from worklog.plots.drawing import Drawing
-from worklog.plots.gallery import NotDrawn, write_gallery
+from worklog.plots.gallery import write_gallery
 from worklog.plots.registry import FIGURES
 from worklog.plots.style import (
     ACCENT,
@@ -58,7 +58,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.problem.gemm import Shape
-from worklog.runs import BadRunFile, Measurement, NothingToDraw, Run, recorded_run, recordings
+from worklog.runs import Measurement, Run, recorded_run, recordings
 from worklog.runs.changes import compare_revisions, revision_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.statistics import Estimate
@@ -668,7 +668,13 @@ def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_pa
             f'href="{name}_dark.svg"',
         ):
             assert link in page
-        assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
+        assert f"### {escape(chart.headline, False)}\n" in page
+        assert f'alt="{escape(chart.summary)}"' in page and chart.headline in chart.summary
+        for row in chart.rows:
+            text = escape(row, False)
+            first, _, second = text.partition(": " if ": " in text else " ")
+            assert f"| {first} | {second} |" in page
+        assert chart.rows or escape(chart.alt, False) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
     own = tmp_path / "README.md"

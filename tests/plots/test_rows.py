@@ -11,10 +11,10 @@ from pytest import approx
 
 from tests.plots.conftest import make_run
 from tests.plots.test_charts import collisions
+from worklog.errors import NothingToDraw
 from worklog.plots import charts
 from worklog.plots.marks import Bar, Rows
 from worklog.plots.style import ACCENT, INK, PAPER
-from worklog.runs import NothingToDraw
 
 
 def axes_of(rows: Rows, longest: float = 10.0) -> Any:

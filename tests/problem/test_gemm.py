@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from worklog.errors import BadSetting
 from worklog.problem import SGEMM
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
+from worklog.runner.measure import ablation_jobs, jobs_of
 from worklog.runner.products import work_of
 
 sizes = st.integers(1, 100_000)
@@ -50,6 +51,35 @@ def test_what_is_not_a_size(size, message):
 def test_any_text_is_a_shape_or_a_clear_error(text):
     with suppress(BadSetting):
         assert str(Shape.of(str(Shape.of(text)))) == str(Shape.of(text))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shapes"),
+    [
+        (256, ["256"]),
+        ("512x256x128", ["512x256x128"]),
+        (Shape(1, 2, 3), ["1x2x3"]),
+        ((256, 512, 1024), ["256x512x1024"]),
+        ((np.int64(256), 512, 1024), ["256x512x1024"]),
+        ([256, 512, 1024], ["256", "512", "1024"]),
+        ([(256, 512, 1024), 64], ["256x512x1024", "64"]),
+        (("256", "512", "1024"), ["256", "512", "1024"]),
+        ((256, 512), ["256", "512"]),
+        (range(1, 4), ["1", "2", "3"]),
+        ([], []),
+    ],
+)
+def test_a_tuple_of_three_numbers_is_one_shape_and_a_list_is_several(sizes, shapes):
+    assert [str(shape) for shape in Shape.list_of(sizes)] == shapes
+
+
+def test_a_tuple_of_three_numbers_is_one_shape_in_a_call():
+    jobs, _ = jobs_of("naive", (256, 512, 1024))
+    assert [str(job.shape) for job in jobs] == ["256x512x1024"]
+    jobs = ablation_jobs("naive", (256, 512, 1024))
+    assert {str(job.shape) for job in jobs} == {"256x512x1024"}
+    with pytest.raises(BadSetting, match=r"1\.5 is not a positive integer"):
+        Shape.list_of((1.5, 512, 1024))
 
 
 def test_flops_bytes_and_rate():

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import GPU, measured, small_run
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, mine
-from worklog.errors import BadSetting, CompileFailed, Interrupted, WorklogError
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -22,7 +22,7 @@ from worklog.runner.child import run_child
 from worklog.runner.execute import carry_out
 from worklog.runner.job import jobs_of, product_job
 from worklog.runner.messages import MeasureOrder
-from worklog.runs import BadRunFile, Run
+from worklog.runs import Run
 
 SHAPE = Shape.of(512)
 

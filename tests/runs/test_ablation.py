@@ -12,11 +12,12 @@ import pytest
 from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
+from worklog.errors import NothingToDraw
 from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs
 from worklog.runner.products import work_of
-from worklog.runs import Measurement, NothingToDraw, Roof, Run, Work, recordings
+from worklog.runs import Measurement, Roof, Run, Work, recordings
 from worklog.runs.effects import (
     BF16_DATASHEET_TFLOPS,
     effect_in_words,

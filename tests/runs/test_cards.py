@@ -6,12 +6,12 @@ import pytest
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog import lab, plots
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting, NothingToDraw
 from worklog.kernel.prediction import rung_bounds
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, Measurement, NothingToDraw, Ran, Run, same_card
+from worklog.runs import Measurement, Ran, Run, same_card
 from worklog.runs.changes import UNKNOWN, change, compare_revisions, process_median, revision_of
 from worklog.runs.effects import effects
 from worklog.runs.run_file import Card

@@ -18,8 +18,8 @@ from pytest import approx
 
 import worklog
 from tests.helpers import GPU, measured, small_run
-from worklog.errors import BadSetting
-from worklog.runs import BadRunFile, Run, open_run
+from worklog.errors import BadRunFile, BadSetting
+from worklog.runs import Run, open_run
 from worklog.runs.changes import ProcessMedian, compare_revisions, open_revisions
 from worklog.runs.files import reserve
 from worklog.runs.sources import new_path, runs_dir, saved

@@ -1,5 +1,6 @@
 """Which run is opened: the latest of this machine, a recording, or the given one."""
 
+import subprocess
 import warnings
 from dataclasses import replace
 from importlib import resources
@@ -9,8 +10,9 @@ import pytest
 import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
-from worklog.errors import BadSetting, WorklogError
-from worklog.runs import BadRunFile, open_run, recorded_run, recordings
+from worklog.errors import BadRunFile, BadSetting, WorklogError
+from worklog.runs import open_run, recorded_run, recordings
+from worklog.runs.changes import open_revisions
 from worklog.runs.sources import live_runs, new_path, newest_run, runs_dir
 from worklog.settings import Harness
 
@@ -156,3 +158,28 @@ def test_without_any_recording_is_an_error(home, monkeypatch, tmp_path):
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nowhere")
     with pytest.raises(BadRunFile, match="install gemm-worklog again"):
         open_run()
+
+
+def test_a_git_revision_is_the_newest_clean_run_at_its_commit(home, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    commits = []
+    for name in ("first", "second"):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", name], check=True)
+        done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        commits.append(done.stdout.strip())
+    first, second = commits
+    tools = {"old": (first, False), "new": (second, False), "changed": (second, True)}
+    for name, (commit, is_dirty) in tools.items():
+        run = small_run(tool={"version": "1", "commit": commit, "dirty": is_dirty})
+        run.save(new_path(name))
+    for revision, commit in (("HEAD~1", first), ("HEAD", second), (second[:9], second)):
+        run = open_run(revision)
+        assert run.tool["commit"] == commit and not run.tool["dirty"], revision
+    assert [len(open_revisions(revision)) for revision in ("HEAD~1", "HEAD~1,HEAD")] == [1, 2]
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "third"], check=True)
+    with pytest.raises(
+        BadSetting, match=r"no saved run was measured at HEAD \(\w{12}\): check it out"
+    ):
+        open_run("HEAD")

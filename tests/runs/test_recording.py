@@ -9,12 +9,13 @@ from PIL import Image
 from pytest import approx
 
 from worklog.cli.figures import markdown, markers, others
+from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
 from worklog.problem.gemm import Shape
 from worklog.runner import measure, sources
-from worklog.runs import CUBLAS, BadRunFile, Calibration, Run, open_run, recordings
+from worklog.runs import CUBLAS, Calibration, Run, open_run, recordings
 from worklog.runs.comparison import open_comparison
 from worklog.runs.sources import in_steps
 from worklog.runs.statistics import median, summarize

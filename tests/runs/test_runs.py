@@ -18,8 +18,9 @@ from pytest import approx
 
 from tests.damage import DAMAGES, GONE, changed, damaged
 from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
+from worklog.errors import BadRunFile
 from worklog.peers.compare import text
-from worklog.runs import CUBLAS, BadRunFile, Context, Run, open_run
+from worklog.runs import CUBLAS, Context, Run, open_run
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.files import Date, read_json, write_text
 from worklog.runs.run_file import SCHEMA

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from worklog import plots
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LADDER, Kernel, resources
 from worklog.kernel.inspection import inspect
 from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
-from worklog.runs import NothingToDraw
 from worklog.viewer.accesses import Access, access
 from worklog.viewer.counts import executed
 

@@ -1,6 +1,17 @@
 """Declared benchmarks: functions with axes, and the calls that they time."""
 
-from worklog.benchmarks.call import WORK, Call
+from worklog.benchmarks.call import WORK, Call, CallOptions, CrossCheck
 from worklog.benchmarks.declare import Benchmark, State, at, bench, benchmarks_of, declared
 
-__all__ = ["WORK", "Benchmark", "Call", "State", "at", "bench", "benchmarks_of", "declared"]
+__all__ = [
+    "WORK",
+    "Benchmark",
+    "Call",
+    "CallOptions",
+    "CrossCheck",
+    "State",
+    "at",
+    "bench",
+    "benchmarks_of",
+    "declared",
+]

@@ -7,14 +7,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from worklog.errors import BadSetting
-from worklog.gpu.clocks import DATAPATHS
+from worklog.gpu.clocks import DATAPATHS, Datapath
 from worklog.settings import WALL_CLOCK, Harness
 
 WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+CrossCheck = Literal["wall clock", "none"]
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,21 @@ class Call:
     def alone(self, *_: Any, **__: Any) -> None:
         """Call fn on the arguments of this record, and ignore others."""
         self.fn(*self.args, **(self.kwargs or {}))
+
+
+class CallOptions(TypedDict, total=False):
+    """The fields of a Call as keywords of worklog.time, for type checkers."""
+
+    kwargs: Mapping[str, Any] | None
+    against: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    flops: float | None
+    reads: float | None
+    writes: float | None
+    elements: float | None
+    grad_to_none: Sequence[Any]
+    cross_check: CrossCheck
+    cross_check_limit: float | None
+    sync: bool
+    timer: bool
+    name: str | None
+    datapath: Datapath | None

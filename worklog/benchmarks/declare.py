@@ -20,13 +20,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from worklog.benchmarks.call import Call
+from worklog.benchmarks.call import Call, CrossCheck
 from worklog.errors import BadSetting, Skipped, listed, meant
+from worklog.gpu.clocks import Datapath
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
 from worklog.runs import Gpu
 from worklog.runs.text import Displayable, Table
-from worklog.settings import WALL_CLOCK
 
 MOST_SHOWN = 8  # values of an axis; of more, the first ones and the last
 Function = Callable[["State"], object]
@@ -94,8 +94,8 @@ class State:
         sync: bool = False,
         timer: bool = False,
         against: Callable[..., Any] | None = None,
-        datapath: str | None = None,
-        cross_check: str = WALL_CLOCK,
+        datapath: Datapath | None = None,
+        cross_check: CrossCheck = "wall clock",
         **kwargs: Any,
     ) -> None:
         """Time `fn(*args, **kwargs)` once the decorated function has returned.

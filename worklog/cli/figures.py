@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from worklog import plots, runs
 from worklog.cli import options
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
 from worklog.lab import exercises
@@ -32,7 +32,7 @@ from worklog.plots.selection import shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, execute, sources
 from worklog.runner.job import Job, article_jobs, jobs_of
-from worklog.runs import CUBLAS, NothingToDraw, Run, cells
+from worklog.runs import CUBLAS, Run, cells
 from worklog.runs.files import write_bytes, write_text
 from worklog.runs.sources import CHAPTERS, in_steps, new_path
 from worklog.runs.text import Table

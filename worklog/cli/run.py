@@ -541,8 +541,9 @@ def compare(
     """Compare two sets of runs.
 
     Reports each kernel and size as faster, slower, same or cannot tell. A run is a file, a name
-    of `worklog log`, a recording, or REVISION:PATH of a file in git. Several runs of one side are
-    pooled, each as one process. Files of NVBench's --json are also read.
+    of `worklog log`, a recording, a git revision such as HEAD~1 (the newest run of this machine at
+    its commit), or REVISION:PATH of a file in git. Several runs of one side are pooled, each as one
+    process. Files of NVBench's --json are also read.
 
     Exits with 1 if a kernel fails now, or is slower by more than its interval and half of the
     threshold. Exits with 2 if the GPU model, the settings or the inputs differ. To confirm, pool

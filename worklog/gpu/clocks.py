@@ -24,9 +24,9 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, ClocksNotLocked
 from worklog.gpu.device import bus_id, environment, gpu, gpu_reason, nvml_handle, require_gpu
 
 if TYPE_CHECKING:
@@ -67,13 +67,10 @@ FP64_LANES = {
     (10, 0): 64,
     (12, 0): 2,
 }
-DATAPATHS = ("fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor")
+Datapath = Literal["fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor"]
+DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 ClockState = tuple[str, list[str]]  # the `clocks` setting in force, and remarks
-
-
-class ClocksNotLocked(WorklogError):
-    """The clocks can't be locked here. The message says why, and what would help."""
 
 
 class Clocks(ExitStack):

@@ -19,7 +19,7 @@ import numpy as np
 from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
 from worklog.runs import Calibration, Gpu
 from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
-from worklog.settings import Harness
+from worklog.settings import L2, Harness
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -105,7 +105,7 @@ def _ceilings(timeline: CudaTimeline) -> tuple[dict[str, float], dict[str, float
     for name, (work, launch) in timeline.ceilings().items():
         launch()
         timeline.synchronize()
-        l2 = "warm" if name == "L2 reads" else "flush"
+        l2: L2 = "warm" if name == "L2 reads" else "flush"
         turns = _turns(timeline, [Timed(launch)], 2 * LONGEST_BATCH, l2=l2)
         late = [sample for (sample,) in turns[LONGEST_BATCH:]]  # a ceiling is a rate that lasts
         rates[name] = work / float(np.median([sample.us for sample in late]))
@@ -135,7 +135,7 @@ def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], floa
 
 
 def _turns(
-    timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush"
+    timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: L2 = "flush"
 ) -> Turns:
     """Take `count` turns, rounded up to whole batches, by the unbiased harness.
 

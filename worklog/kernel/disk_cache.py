@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worklog.errors import own_folder
-from worklog.runs import BadRunFile
+from worklog.errors import BadRunFile, own_folder
 from worklog.runs.files import write_atomically
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB

@@ -425,7 +425,9 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     return is_by_name or not has_launch
 
 
-def near_headers(path: Path, source: str, include: Sequence[str | Path]) -> near.Headers:
+def near_headers(
+    path: Path, source: str, include: Sequence[str | Path] | str | Path
+) -> near.Headers:
     """Return the folders of a file's headers, and the headers that several folders have.
 
     The folders are those in `include`, the file's own folder and folders near it.

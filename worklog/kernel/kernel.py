@@ -5,17 +5,18 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 
 from __future__ import annotations
 
+import inspect
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, listed
+from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
@@ -31,10 +32,23 @@ from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing, read_unit
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import CLASSES, Domain, Shape
+from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
+Sides = str | int | Sequence[str | int]  # of a grid or a block
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of Kernel.from_source that other functions pass on, for type checkers."""
+
+    entry: str | None
+    domain: str | None
+    claimed: PrecisionClass | Literal[""]
+    args: str | None
+    include: Sequence[str | Path] | str | Path
+    define: Sequence[str] | str
+    shared: int
 
 
 @dataclass(frozen=True)
@@ -66,36 +80,54 @@ class Kernel:
     found: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, name: str = "", **options: Any) -> Kernel:
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        name: str = "",
+        grid: Sides = "",
+        block: Sides = "",
+        **options: Unpack[SourceOptions],
+    ) -> Kernel:
         """Return the kernel of a .cu file.
 
         Example: `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64", block=256)`
 
         name: of the kernel (default: the file's name without .cu)
-        options: as for from_source
+        grid, block, options: as for from_source
         Raises WorklogError for a file that can't be read, and what from_source raises.
         """
+        names = (*inspect.signature(cls.from_file).parameters, *SourceOptions.__annotations__)
+        check_keywords("Kernel.from_file has no argument", options, names)
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
         headers = near_headers(path, source, options.get("include", ()))
         if headers.folders:
             options["include"] = headers.folders
-        options["ambiguous"] = headers.ambiguous
-        options["programs"] = near.programs(path)
-        kernel = cls.from_source(source, file=path.name, name=name or path.stem, **options)
+        kernel = cls.from_source(
+            source,
+            file=path.name,
+            name=name or path.stem,
+            grid=grid,
+            block=block,
+            ambiguous=headers.ambiguous,
+            programs=near.programs(path),
+            **options,
+        )
         return replace(kernel, adapted=(*kernel.adapted, *headers.remarks))
 
     @classmethod
+    @hinted
     def from_source(
         cls,
         source: str,
         *,
-        block: str | int | Sequence[str | int] = "",
-        grid: str | int | Sequence[str | int] = "",
+        block: Sides = "",
+        grid: Sides = "",
         entry: str | None = None,
         domain: str | None = None,
-        claimed: str = "",
+        claimed: PrecisionClass | Literal[""] = "",
         name: str = "",
         file: str = "source",
         args: str | None = None,
@@ -168,13 +200,14 @@ class Kernel:
         return _with_domain_of_grid(kernel._readable(), request)
 
     @classmethod
+    @hinted
     def from_function(
         cls,
         function: str | Callable[..., object],
         *,
         domain: str = "any",
-        claimed: str = "fp32",
-        arrays: str = "",
+        claimed: PrecisionClass = "fp32",
+        arrays: Literal["cupy", "torch", "pointers", ""] = "",
         name: str = "",
     ) -> Kernel:
         """Return a host function as a kernel. Nothing is loaded here.
@@ -437,8 +470,14 @@ class Kernel:
         return Loaded(self, device)
 
     def __call__(
-        self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0
-    ) -> Any:
+        self,
+        A: Matrix,
+        B: Matrix,
+        C: Matrix | None = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> Matrix:
         """Return C = alpha A B + beta C by this kernel, as worklog.sgemm, which describes the arrays."""
         import worklog
 

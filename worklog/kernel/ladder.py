@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from worklog.emulator.limits import WARP
-from worklog.errors import BadSetting, WorklogError, meant
+from worklog.errors import BadRunFile, BadSetting, WorklogError, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import header
@@ -33,7 +33,7 @@ from worklog.kernel.product import takes_workspace
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import Shape
-from worklog.runs import BadRunFile, recordings
+from worklog.runs import recordings
 from worklog.runs.files import git
 from worklog.runs.text import Bar, Table
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any, cast
+from typing import Any, Literal, Unpack, cast
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
@@ -23,21 +23,30 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output, display
 
-from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, listed, meant
+from worklog.errors import (
+    BadSetting,
+    CompileFailed,
+    NothingToDraw,
+    WorklogError,
+    apart,
+    check_keywords,
+    listed,
+)
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, OPTIONS, RUNGS, Compiled, Kernel, launch_text, rung
+from worklog.kernel.kernel import Sides, SourceOptions
 from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, ladder, tile_map
 from worklog.plots.selection import in_order
-from worklog.problem import Shape
+from worklog.problem import Shape, Size, Sizes
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run, Stage, Verdict
+from worklog.runs import CUBLAS, Measurement, Run, Stage, Verdict
 from worklog.runs.sources import newest_run
 from worklog.runs.text import Progress, silent
 from worklog.settings import Harness, parse_settings
@@ -82,14 +91,14 @@ class Trial:
         us = next((m.us for m in self.run.select(self.kernel.name, self.shape)), None)
         return predicted(self.kernel, self.shape, self.run.gpu, us)
 
-    def ladder(self, shape: Shape | int | None = None) -> Chart:
+    def ladder(self, shape: Size | None = None) -> Chart:
         """Draw the ladder with this kernel on it.
 
         Raises NothingToDraw, BadSetting.
         """
         if self.shown is None:
             raise NothingToDraw("; ".join(self.notes))
-        return cast("Chart", ladder(self.shown, self.shown.shapes()[0] if shape is None else shape))
+        return ladder(self.shown, self.shown.shapes()[0] if shape is None else shape)
 
     def tile_map(self) -> Chart:
         """Draw the elements of C that are wrong.
@@ -155,16 +164,16 @@ def try_kernel(
     source: str,
     name: str = "",
     *,
-    grid: str | int | Sequence[str | int] | None = None,
-    block: str | int | Sequence[str | int] | None = None,
-    shapes: Iterable[Shape | int | str | Sequence[int]] | None = None,
+    grid: Sides | None = None,
+    block: Sides | None = None,
+    shapes: Sizes | None = None,
     time: bool = True,
     beside: Iterable[str] | None = None,
-    on: str | None = None,
+    on: Literal["gpu", "emulated"] | None = None,
     file: str = "source",
     harness: Harness | None = None,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[SourceOptions],
 ) -> Trial:
     """Compile a kernel, check it, and compare its time with cuBLAS and the rungs.
 
@@ -187,19 +196,21 @@ def try_kernel(
     _require_arguments(options, on, harness)
     if grid is not None and block is None:
         raise BadSetting("a grid needs a block: give the threads along x and y too, such as 32,32")
-    if block is not None:
-        options["block"] = launch_text("block", block)
-        options["grid"] = (
-            per_element(options["block"]) if grid is None else launch_text("grid", grid)
+    block_text = "" if block is None else launch_text("block", block)
+    grid_text = "" if grid is None else launch_text("grid", grid)
+    if block is not None and grid is None:
+        grid_text = per_element(block_text)
+    kernel = _launchable(
+        Kernel.from_source(
+            source, file=file, name=name, grid=grid_text, block=block_text, **options
         )
-    kernel = _launchable(Kernel.from_source(source, file=file, name=name, **options))
+    )
     if kernel.name in NAMES:
         raise BadSetting(
             f"{kernel.name} is the name of another kernel on the ladder: choose another name"
         )
     default = kernel.domain.padded(Shape.of(SIZE))
-    sizes = listed("shapes", default if shapes is None else shapes)
-    timed = [Shape.of(size) for size in sizes] or [default]
+    timed = Shape.list_of(default if shapes is None else shapes) or [default]
     rungs = None if beside is None else [rung(name).name for name in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
@@ -226,13 +237,8 @@ def _require_arguments(
     options: Iterable[str], device_name: str | None, harness: Harness | None
 ) -> None:
     """Raise BadSetting for an argument of try_kernel that doesn't exist, or a wrong value."""
-    arguments = [
-        *inspect.signature(try_kernel).parameters,
-        *inspect.signature(Kernel.from_source).parameters,
-    ]
-    for option in options:
-        if option not in arguments:
-            raise BadSetting(f"try_kernel has no argument {option!r}{meant(option, arguments)}")
+    names = [*inspect.signature(try_kernel).parameters, *SourceOptions.__annotations__]
+    check_keywords("try_kernel has no argument", options, names)
     if device_name not in (None, "gpu", "emulated"):
         raise BadSetting(f"on: give gpu or emulated, not {device_name!r}")
     if not isinstance(harness, Harness | None):

@@ -15,10 +15,10 @@ from typing import Any
 
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadRunFile, BadSetting, NotRecorded, meant
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
-from worklog.runs import BadRunFile, Measurement, Run, open_run, recordings
+from worklog.runs import Measurement, Run, open_run, recordings
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 from worklog.runs.sources import forced_source
 from worklog.runs.statistics import (
@@ -35,7 +35,6 @@ from worklog.runs.statistics import (
 from worklog.runs.text import change_in_percent, duration, format_estimate
 from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
-Size = Shape | int | None
 Settings = Mapping[str, Value]
 # Pitfalls that change how samples are taken.
 LAUNCHES = tuple(pitfall for pitfall in PITFALLS if pitfall.resampled and pitfall.setting != "gate")
@@ -50,10 +49,6 @@ GATES: dict[Value, str] = {
 }
 # Name, colour by role, microseconds before and after, and the label of the change.
 Row = tuple[str, str, float, float, str]
-
-
-class NotRecorded(WorklogError):
-    """A run doesn't have a combination of kernel, shape and settings."""
 
 
 def grid_runs(run: Run | Path | None = None) -> list[Run]:
@@ -243,7 +238,8 @@ class Held:
             launches = [
                 pitfall for pitfall in changes(settings, self.unbiased) if pitfall in LAUNCHES
             ]
-            raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}")
+            message = f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}"
+            raise NotRecorded(message + self._other_sizes(kernel, shape))
         if m.status != "measured":
             raise NotRecorded(f"{kernel} at {shape}: {m.status}: {m.reason}")
         key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic")))
@@ -257,6 +253,13 @@ class Held:
                 )
             self._readings[key] = Reading(self.run, m, summary, ratio)
         return self._readings[key]
+
+    def _other_sizes(self, kernel: str, shape: Shape) -> str:
+        """Return advice with the kernel's recorded sizes, or "" if the shape is one of them."""
+        shapes = sorted({m.problem for m in self.run if m.kernel == kernel and m.shape})
+        if shape in shapes or not shapes:
+            return ""
+        return f"; choose from the sizes {', '.join(map(str, shapes))}"
 
 
 @dataclass(frozen=True)
@@ -510,7 +513,7 @@ class Answers:
         """Return whether there is a time for this combination."""
         return any(part.has(kernel, shape, settings) for part in self.held)
 
-    def settings(self, changed: Settings) -> dict[str, Value]:
+    def settings(self, changed: Settings) -> dict[str, Any]:
         """Return the unbiased settings with these changed.
 
         Whether they go together is checked by answer().
@@ -519,9 +522,8 @@ class Answers:
         pitfalls = {pitfall.setting: pitfall for pitfall in PITFALLS}
         for setting, value in changed.items():
             if setting not in pitfalls:
-                raise BadSetting(
-                    f"{setting} is not the setting of a pitfall: choose from {', '.join(pitfalls)}"
-                )
+                advice = f"{meant(setting, pitfalls)}: choose from {', '.join(pitfalls)}"
+                raise BadSetting(f"{setting} is not the setting of a pitfall{advice}")
             pitfalls[setting].check(value)
         return {**self.unbiased, **changed}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from itertools import pairwise
-from typing import Any
+from typing import Unpack
 
 from worklog.emulator.limits import LIMITS, occupancy
 from worklog.errors import BadSetting
@@ -32,10 +32,11 @@ from worklog.kernel import (
 from worklog.kernel.inspection import inspect
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
-from worklog.problem import Shape
+from worklog.problem import Shape, Sizes
 from worklog.runner.measure import pairs, results
 from worklog.runs import Measurement, Run, cells, same_card
 from worklog.runs.text import Cell, Table, change_in_percent, duration, percent
+from worklog.settings import PitfallSettings
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
@@ -46,6 +47,7 @@ HIDDEN = re.compile(r"^ *static_assert\(.*?\);\n", re.DOTALL | re.MULTILINE)
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 NONE = "–"
 TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of FP32 ceiling")  # columns of cells()
+STEP_SIZES = [2048, 4096, 8192]
 SIZE = Shape.of(4096)
 ALIKE = 1e-3  # floors that differ by less predict no change
 LOOPS = "the main loop in machine code of sm_90"
@@ -403,7 +405,7 @@ def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
     return loops
 
 
-def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
+def steps(*names: str, sizes: Sizes = STEP_SIZES) -> Table:
     """Return each rung's speedup over the rung before it, and its share of cuBLAS.
 
     The rung before it is the previous one in `names`. There is a column for each size. Both times
@@ -414,21 +416,21 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
     labels = dict[str, None]()
     for earlier, later in pairwise(names):
         run = results([earlier, later], sizes)
-        measured = {(m.kernel, m.shape[0]): m for m in run.measurements if m.shape}
+        measured = {(m.kernel, m.problem): m for m in run.measurements if m.shape}
         row = {"rung": later, "against": earlier}
-        for size in sizes:
-            old = measured[earlier, size]
-            new = measured[later, size]
+        for shape in Shape.list_of(sizes):
+            old = measured[earlier, shape]
+            new = measured[later, shape]
             speedup = NONE
             if old.us and new.us:
                 speedup = f"{old.us / new.us:.3f}" if same_card(old, new) else "two cards"
-            row[f"at {size}, of cuBLAS"] = f"{speedup}, {percent(new.ratio)}"
+            row[f"at {shape}, of cuBLAS"] = f"{speedup}, {percent(new.ratio)}"
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (earlier, later))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
 
 
-def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
+def effect(kernel: str, sizes: Sizes, **setting: Unpack[PitfallSettings]) -> Table:
     """Return the effect of settings on a kernel's time, a row for each size.
 
     Columns: the unbiased time, the time with these settings, and their difference at one clock. A

@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from worklog import __version__, plots
+from worklog.errors import BadRunFile, NothingToDraw, NotRecorded
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
+from worklog.lab import api
 from worklog.lab.pages import document, packed, part, viewer
-from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
+from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, grid_runs
 from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart
 from worklog.plots.selection import measured, rows, shape_to_draw
 from worklog.runner.job import jobs_of
 from worklog.runner.sources import holding
-from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run
+from worklog.runs import CUBLAS, Run
 from worklog.runs.sources import in_steps
 from worklog.runs.text import Progress, percent, silent
 from worklog.settings import PITFALLS
@@ -55,6 +57,7 @@ HEADER = """\
 <a href="index.html">worklog</a> <a href="index.html#story">story</a> <a href="index.html#panel">panel</a>
 <a href="access.html">what a warp touches</a> <a href="index.html#ladder">ladder</a>
 <a href="wrong.html">what we got wrong</a> <a href="index.html#glossary">glossary</a>
+<a href="api.html">Python interface</a>
 </nav></header>"""
 # The page that shows live what a cell of a notebook shows as text.
 SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
@@ -114,6 +117,7 @@ def site(
         steps.begin(f"accesses of {kernel.name}")
         documents.append(access(kernel).document)
     html["access.html"] = viewer(documents, HEADER)
+    html["api.html"] = _page(api.TITLE, api.ABOUT, api.page_body())
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 import anywidget
 import traitlets
@@ -27,7 +27,6 @@ from worklog.lab.readings import (
     Answers,
     Held,
     Settings,
-    Size,
     changes,
     format_value,
     grid_runs,
@@ -38,13 +37,13 @@ from worklog.plots import Chart
 from worklog.plots.drawing import DARK_PAGES
 from worklog.plots.selection import shape_to_draw
 from worklog.plots.style import DARK, LIGHT
-from worklog.problem import Shape
+from worklog.problem import Shape, Size
 from worklog.runner.execute import carry_out
 from worklog.runner.job import ABLATION_SAMPLING, Job, product_job
 from worklog.runner.sources import why_not_live
 from worklog.runs import Run, open_run
 from worklog.runs.sources import new_path, newest_run
-from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
+from worklog.settings import PITFALLS, Harness, Pitfall, PitfallSettings, Value, rule
 from worklog.viewer import accesses
 
 
@@ -88,7 +87,7 @@ class AccessView(Widget):
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, kernel: Kernel | str, shape: Size = None, block: int = 0) -> None:
+    def __init__(self, kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> None:
         document = accesses.access(kernel, shape, block).document
         super().__init__(documents={document["kernel"]: document})
 
@@ -122,7 +121,7 @@ class Panel(Widget):
         self,
         answers: Answers,
         kernel: str | None = None,
-        shape: Size = None,
+        shape: Size | None = None,
         biased: Settings | None = None,
         job: Sequence[str] | None = None,
     ) -> None:
@@ -300,7 +299,11 @@ def _false_places(truths: Sequence[bool]) -> list[int]:
 
 
 def panel(
-    kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value
+    kernel: str | None = None,
+    shape: Size | None = None,
+    *,
+    run: Run | Path | None = None,
+    **biased: Unpack[PitfallSettings],
 ) -> Panel:
     """Return the panel, for the last line of a cell.
 
@@ -311,11 +314,11 @@ def panel(
     run: the source of the readings (default: the recorded grid)
     Raises BadRunFile without a recording, and BadSetting.
     """
-    return Panel(Answers(grid_runs(run)), kernel, shape, biased)
+    return Panel(Answers(grid_runs(run)), kernel, shape, cast("Settings", biased))
 
 
 def ladder(
-    rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None
+    rung: str = LADDER[-1].name, shape: Size | None = None, *, run: Run | Path | None = None
 ) -> Climb:
     """Return a rung of the ladder, compared with the rung before.
 
@@ -335,7 +338,7 @@ def ladder(
     return Climb(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
-def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
+def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Chart:
     """Draw what the warps of a block do one after the other.
 
     It is the order in which the emulator executed it, not a time.
@@ -354,7 +357,7 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
     return plots.timeline(accesses.access(kernel, shape, block))
 
 
-def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
+def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> AccessView:
     """Return the accesses of each warp of a block, step by step.
 
     It is for the last line of a cell. The arguments and errors are those of

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,27 @@ class Drawing:
 
     name: str  # the stem of its file
     headline: str  # its finding
-    alt: str
+    alt: str  # everything that the picture shows, in words
+    rows: Sequence[str] = ()  # the part of `alt` that is a list: a text for each bar or line
+
+    @property
+    def summary(self) -> str:
+        """The kind of picture and its finding, as the alt text next to a table of the rows."""
+        kind = self.alt.partition(". ")[0].rstrip(".")
+        return f"{kind}: {self.headline}"
+
+    def table(self) -> str:
+        """Return the rows as a Markdown table, then the rest of the alt text."""
+        if not self.rows:
+            return escape(self.alt, False)
+        kind, _, _ = self.alt.partition(". ")
+        _, _, source = self.alt.rpartition("Source: ")
+        lines = [f"{kind}.", "", "| row | value |", "|---|---|"]
+        for row in self.rows:
+            text = row.replace("|", "/")
+            name, _, value = text.partition(": " if ": " in text else " ")
+            lines.append(f"| {name} | {value} |")
+        return escape("\n".join([*lines, "", f"Source: {source}"]), False)
 
     def drawn(self) -> str:
         """Return the SVG in the light palette, with role, title and description.

@@ -13,21 +13,12 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from worklog.errors import WorklogError
+from worklog.errors import NotDrawn, NothingToDraw, WorklogError
 from worklog.plots.drawing import Drawing, rendered, write_figure
 from worklog.plots.registry import charts_of
-from worklog.runs import NothingToDraw, Run
+from worklog.runs import Run
 from worklog.runs.files import write_bytes
 from worklog.runs.text import Progress, silent
-
-
-class NotDrawn(WorklogError):
-    """A figure can't be drawn because its chart has a fault.
-
-    If the run lacks measurements, that isn't this error.
-    """
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -175,8 +166,8 @@ def write_gallery(
         section = FIGURE.format(
             name=name,
             headline=escape(chart.headline, False),
-            alt_text=escape(chart.alt, False),
-            alt=escape(chart.alt),
+            alt_text=chart.table(),
+            alt=escape(chart.summary),
         )
         if name.startswith("diagram_"):
             diagram_sections.append(section)

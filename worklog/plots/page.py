@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,6 +18,12 @@ from matplotlib.figure import Figure
 from worklog.plots import style
 from worklog.plots.drawing import SCREEN_DPI, Drawing
 from worklog.plots.style import MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # The result of a chart that accepts `ax`: the axes, or a Chart if there are none.
+    OnAxes = TypeVar("OnAxes", bound="Axes | Chart", default="Chart")
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ def page(texts: Texts, body_height: float, width: float = WIDTH_IN) -> Chart:
     chart.name = texts.name
     chart.headline = texts.finding
     chart.alt = _alt_text(texts)
+    chart.rows = texts.alt[1:]
     chart.body_bottom = foot
     chart.body_top = foot + body_height
     top = chart.write((MARGIN_IN, height - MARGIN_IN), title, style.TITLE_PT, weight="bold")
@@ -128,13 +135,13 @@ def _alt_text(texts: Texts) -> str:
 
 
 def on_axes(
-    ax: Axes | None,
+    ax: OnAxes | None,
     draw: Callable[[Axes], None],
     texts: Texts,
     *,
     height: float,
     margins: Margins,
-) -> Any:
+) -> OnAxes:
     """Draw a chart on one pair of axes: on the user's `ax`, or on a new page.
 
     As in seaborn, `ax` is returned if it is passed; then there is no title and no source, which
@@ -144,9 +151,9 @@ def on_axes(
     height: of the axes, in inches
     """
     if ax is not None:
-        draw(ax)
+        draw(cast("Axes", ax))
         return ax
     chart = page(texts, margins.above + height + margins.below)
     width = WIDTH_IN - margins.left - margins.right
     draw(chart.axes_at(margins.left, chart.body_bottom + margins.below, width, height))
-    return chart
+    return cast("OnAxes", chart)

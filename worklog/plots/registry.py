@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, update_wrapper
+from typing import Any
 
 from worklog.plots.charts.ablation import ablation
 from worklog.plots.charts.accuracy import accuracy
@@ -22,20 +23,6 @@ from worklog.plots.drawing import Drawing
 from worklog.plots.selection import in_order
 from worklog.runs import Run
 
-# The methods of `run.plot`.
-RUN_CHARTS = (
-    ladder,
-    ladders,
-    sizes,
-    lines,
-    roofline,
-    ablation,
-    samples,
-    accuracy,
-    calibration,
-    cards,
-)
-
 
 class Plots:
     """The charts of one run, as `run.plot`.
@@ -44,24 +31,33 @@ class Plots:
     """
 
     def __init__(self, run: Run) -> None:
-        for chart in RUN_CHARTS:
-            setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))
+        self.ladder = partial(ladder, run)
+        self.ladders = partial(ladders, run)
+        self.sizes = partial(sizes, run)
+        self.lines = partial(lines, run)
+        self.roofline = partial(roofline, run)
+        self.ablation = partial(ablation, run)
+        self.samples = partial(samples, run)
+        self.accuracy = partial(accuracy, run)
+        self.calibration = partial(calibration, run)
+        self.cards = partial(cards, run)
+        for chart in vars(self).values():
+            update_wrapper(chart, chart.func)
 
 
 def _traffic(run: Run) -> Drawing:
     """Return the chart of the rungs' traffic, which doesn't depend on a run."""
-    chart: Drawing = traffic()
-    return chart
+    return traffic()
 
 
 def _peers(run: Run) -> Drawing:
     """Return the recorded comparison with other harnesses, which doesn't depend on a run."""
-    chart: Drawing = peers()
-    return chart
+    return peers()
 
 
 # A new figure of a run is one entry here. Its name is the name of its file.
-FIGURES: dict[str, Callable[[Run], Drawing]] = {
+# Each value returns a Drawing, and a chart that is drawn on a user's axes returns these.
+FIGURES: dict[str, Callable[[Run], Any]] = {
     "headline": headline,
     "ladder": ladder,
     "sizes": sizes,

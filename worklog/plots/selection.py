@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
-from worklog.problem import Shape, tflops
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.problem import Shape, Size, tflops
+from worklog.runs import CUBLAS, Measurement, Run
 
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
 ON_TENSOR_CORES = {rung.name for rung in TENSOR}
-
-Size = Shape | int | str | Iterable[int]
 
 
 def measured(m: Measurement) -> bool:

@@ -15,7 +15,7 @@ import matplotlib.style
 from matplotlib.font_manager import get_font
 from matplotlib.ft2font import LoadFlags
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, check_keywords
 from worklog.runs import Run
 
 Draw = TypeVar("Draw", bound=Callable[..., Any])
@@ -76,9 +76,12 @@ def chart(draw: Draw) -> Draw:
     The decorated function raises BadSetting for a `run` or a `kernel` of another type.
     """
 
+    parameters = signature(draw)
+
     @wraps(draw)
     def drawn(*positional: Any, **options: Any) -> Any:
-        arguments = signature(draw).bind(*positional, **options).arguments
+        check_keywords(f"{draw.__name__} has no argument", options, parameters.parameters)
+        arguments = parameters.bind(*positional, **options).arguments
         for name, kind, advice in CHECKED:
             if name in arguments and not isinstance(arguments[name], kind):
                 raise BadSetting(

@@ -18,7 +18,11 @@ from worklog.problem.gemm import (
     Domain,
     Float32,
     Float64,
+    Matrix,
+    PrecisionClass,
     Shape,
+    Size,
+    Sizes,
     random_inputs,
     sampled_reference,
     tflops,
@@ -44,8 +48,8 @@ from worklog.problem.problem import (
 
 __all__ = [
     "CASE", "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES",
-    "Axis", "Case", "Configuration", "Domain", "Float32", "Float64", "Parameter", "Point",
-    "Problem", "Shape", "Space", "Value", "Words", "called", "ctype_of", "drawn", "dtype_of",
-    "each", "excess", "is_array", "mistake", "random_inputs", "raw", "rebuilt",
-    "sampled_reference", "spoken", "tflops", "values_of",
+    "Axis", "Case", "Configuration", "Domain", "Float32", "Float64", "Matrix", "Parameter",
+    "Point", "PrecisionClass", "Problem", "Shape", "Size", "Sizes", "Space", "Value", "Words",
+    "called", "ctype_of", "drawn", "dtype_of", "each", "excess", "is_array", "mistake",
+    "random_inputs", "raw", "rebuilt", "sampled_reference", "spoken", "tflops", "values_of",
 ]  # fmt: skip

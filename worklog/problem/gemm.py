@@ -13,22 +13,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, ClassVar
+from numbers import Real
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, listed
 from worklog.problem.problem import Problem, Words
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Array = NDArray[Any]
 
+
+class MatrixLike(Protocol):
+    """An array of NumPy, CuPy or PyTorch, for type checkers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the array."""
+
+
+Matrix = TypeVar("Matrix", bound=MatrixLike)
+
 FLOAT_BYTES = 4
 ALIGNMENTS = [FLOAT_BYTES << power for power in range(7)]  # of addresses: an allocation's is 256
 MOST_DIGITS = 9  # of a size in a text: more is a mistake, and Python can't read thousands of digits
-CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
+# Precision classes, most precise first.
+PrecisionClass = Literal["fp32", "fp32-emulated", "tf32", "fp16", "bf16"]
+CLASSES: tuple[PrecisionClass, ...] = get_args(PrecisionClass)
 ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 ADDRESSES = r"\b([ABC](?:\s*(?:,|and)\s*[ABC])*)\s*%\s*([0-9]{1,3}) bytes"  # "A, B % 16 bytes"
 EQUAL_SIZES = r"\b([MNK])\s*==?\s*(?=((?!\1)[MNK])\b)"  # pairs of "M = N = K"
@@ -168,6 +182,19 @@ class Shape:
             raise BadSetting(f"size {size!r} has {len(values)} parts: {ADVICE}")
         return cls(*values * (3 // len(values)))
 
+    @classmethod
+    def list_of(cls, sizes: Sizes) -> list[Shape]:
+        """Return the shapes of a size, or of each size in a list.
+
+        A tuple of three numbers is one shape, (M, N, K). A list of numbers is several squares.
+        Raises BadSetting.
+        """
+        values: Any = sizes
+        is_tuple_of_3 = isinstance(values, tuple) and len(values) == 3
+        if is_tuple_of_3 and all(isinstance(value, Real) for value in values):
+            return [cls.of(values)]
+        return [cls.of(value) for value in listed("shapes", values)]
+
     @property
     def flops(self) -> int:
         """2 M N K: one multiply and one add per term.
@@ -191,6 +218,10 @@ class Shape:
 
     def __str__(self) -> str:
         return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+
+
+Size = Shape | int | str | tuple[int, int, int]
+Sizes = Size | Iterable[Size]
 
 
 def tflops(shape: Shape, microseconds: float) -> float:

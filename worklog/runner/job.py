@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.trial import completed
-from worklog.problem import MOST_VALUES, Point, Shape
+from worklog.problem import MOST_VALUES, Point, Shape, Size, Sizes
 from worklog.runs import CUBLAS, Measurement, Verdict
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
-Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]
-ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ARTICLE_SIZES = ABLATION_SIZES = [256, 512, 1024, 2048, 4096]
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
 # A host clock scatters between processes (worklog.runs.estimates.HOST_HALF). More samples in one
 # process don't remove this scatter.
 HOST_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 0.3), ("hot_ms", 0.0))
-GRID_SIZES = (256, 1024, 4096)
+GRID_SIZES = [256, 1024, 4096]
 # At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
 # Gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording.
@@ -86,7 +85,7 @@ def product_job(kernel: str, size: Size, changed: Changes = (), *against: str) -
 
 def jobs_of(
     kernels: Iterable[str | Kernel] | Kernel | str | None,
-    shapes: Iterable[Size] | Size,
+    shapes: Sizes,
     changed: Changes = (),
     against: Iterable[str | Kernel] = (),
 ) -> tuple[list[Job], list[Kernel]]:
@@ -110,7 +109,7 @@ def jobs_of(
             raise BadSetting(f"{kernel!r:.60} isn't a kernel: {advice}")
     chosen = _completed(chosen)
     baselines = _completed(baselines)
-    sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
+    sides = dict.fromkeys(Shape.list_of(shapes))
     names = _names(chosen)
     baseline_names = [name for name in _names(baselines) if name != CUBLAS]
     count = len(names) * len(sides)
@@ -139,9 +138,7 @@ def _names(kernels: Iterable[str | Kernel]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def ablation_jobs(
-    kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()
-) -> list[Job]:
+def ablation_jobs(kernel: str, shapes: Sizes, unknown: Collection[str] = ()) -> list[Job]:
     """Return the unbiased job at each shape, and a job for each resampled pitfall.
 
     A resampled pitfall changes how samples are taken. The other pitfalls (statistic, offset, roof)
@@ -156,7 +153,7 @@ def ablation_jobs(
     biased: list[Changes] = [
         tuple((pitfall.setting, pitfall.biased[0]) for pitfall in group) for group in groups
     ]
-    sides = [Shape.of(size) for size in listed("shapes", shapes)]
+    sides = Shape.list_of(shapes)
     jobs = [product_job(kernel, shape) for shape in sides]
     for shape in sides:
         for changes in biased:

@@ -9,23 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from worklog.benchmarks import Benchmark
-from worklog.errors import BadSetting, listed, meant
+from worklog.errors import BadRunFile, BadSetting, check_keywords, hinted, listed, meant
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem
-from worklog.problem import Point
+from worklog.problem import Point, Sizes
 from worklog.runner import execute, sources
-from worklog.runner.job import ABLATION_SIZES, Job, Size, ablation_jobs, jobs_of
-from worklog.runs import CUBLAS, BadRunFile, Measurement, Run
+from worklog.runner.job import ABLATION_SIZES, Job, ablation_jobs, jobs_of
+from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import newest_run
 from worklog.runs.text import Progress, silent
-from worklog.settings import Harness
+from worklog.settings import Harness, HarnessSettings
 
 
+@hinted
 def measure(
     kernels: Iterable[str | Kernel] | Kernel | str | None = None,
-    shapes: Iterable[Size] | Size = (4096,),
+    shapes: Sizes = 4096,
     *,
     harness: Harness | None = None,
     against: Iterable[str | Kernel] = (),
@@ -39,7 +40,7 @@ def measure(
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None
         for the whole ladder and cuBLAS. A single kernel needs no list.
-    shapes: N for a square problem, (M, N, K) or "MxNxK"; a single shape needs no list
+    shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these
     against: further baselines, rungs or kernels, which alternate with each kernel and cuBLAS in the same loop
     out: the run's file (default: a new file among this machine's runs)
 
@@ -138,23 +139,28 @@ def _require_same_axes(benchmark: Benchmark, baseline: Benchmark) -> None:
         raise BadSetting(f"{benchmark.name} against {baseline.name}: only one has an axis {names}")
 
 
-def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: Any) -> Run:
+@hinted
+def ablate(
+    kernel: str,
+    shapes: Sizes = ABLATION_SIZES,
+    *,
+    harness: Harness | None = None,
+    progress: Progress = silent,
+    out: Path | None = None,
+) -> Run:
     """Measure a rung unbiased, with each pitfall, the article's four, and all.
 
     The run is live if there is a GPU, else recorded, like results().
 
-    how: options of a live run, as for measure(): harness, progress, out
+    shapes: as for measure()
+    harness, progress, out: as for measure(), if the run is live
 
     Raises what measure() and results() raise.
     """
     if sources.live_wanted():
-        return execute.carry_out(
-            ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how
-        )
-    live_options = {
-        "harness": how.get("harness") not in (None, Harness()),
-        "out": bool(how.get("out")),
-    }
+        jobs = ablation_jobs(kernel, shapes)
+        return execute.carry_out(jobs, harness or Harness(), progress=progress, out=out)
+    live_options = {"harness": harness not in (None, Harness()), "out": bool(out)}
     for name, is_used in live_options.items():
         if is_used:
             raise BadSetting(
@@ -171,11 +177,11 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
 
 def results(
     kernels: Iterable[str] | str | None = None,
-    shapes: Iterable[Size] | Size = (4096,),
+    shapes: Sizes = 4096,
     *,
     some: bool = False,
     progress: Progress = silent,
-    **settings: Any,
+    **settings: Unpack[HarnessSettings],
 ) -> Run:
     """Measure if there is a GPU, else load a recording: the same call works everywhere.
 
@@ -191,6 +197,7 @@ def results(
     Raises what measure() raises, and BadSetting or BadRunFile if a kernel that you name was never
     measured or recorded at these sizes.
     """
+    check_keywords("there is no setting", settings, HarnessSettings.__annotations__)
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {record.name for record in RUNGS} | {CUBLAS}
     user_job = next((job for job in jobs if job.kernel not in rungs), None)
@@ -211,7 +218,7 @@ def results(
 
 
 def pairs(
-    kernel: str, shapes: Iterable[Size] | Size, setting: Mapping[str, Any]
+    kernel: str, shapes: Sizes, setting: Mapping[str, Any]
 ) -> list[tuple[Run, Measurement, Measurement]]:
     """Return the unbiased and the biased measurement of a kernel at each shape.
 

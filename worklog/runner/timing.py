@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
-from worklog.benchmarks import Call
+from worklog.benchmarks import Call, CallOptions
+from worklog.errors import check_keywords
 from worklog.gpu.clocks import Clocks
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.harness import Harness
@@ -26,7 +27,10 @@ from worklog.runs import Context, Measurement
 
 
 def time(
-    fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any
+    fn: Callable[..., Any],
+    *args: Any,
+    harness: Harness | None = None,
+    **how: Unpack[CallOptions],
 ) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against`.
 
@@ -56,6 +60,7 @@ def time(
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
     harness = Harness() if harness is None else harness
+    check_keywords("worklog.time has no argument", how, CallOptions.__annotations__)
     call = Call(fn, args, **how)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()

@@ -17,7 +17,6 @@ from worklog.runs.facts import (
     failed,
     passed,
 )
-from worklog.runs.files import BadRunFile
 from worklog.runs.measurement import (
     CUBLAS,
     Context,
@@ -29,13 +28,12 @@ from worklog.runs.measurement import (
     same_card,
     source_label,
 )
-from worklog.runs.run import NothingToDraw, Run
+from worklog.runs.run import Run
 from worklog.runs.run_file import line, read_line
 from worklog.runs.sources import open_run, recorded_run, recordings
 
 __all__ = [
     "CUBLAS",
-    "BadRunFile",
     "Calibration",
     "Context",
     "Counters",
@@ -43,7 +41,6 @@ __all__ = [
     "Gpu",
     "Measurement",
     "NeverRan",
-    "NothingToDraw",
     "Ran",
     "Roof",
     "Run",

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from worklog.errors import BadSetting
-from worklog.runs.files import BadRunFile
+from worklog.errors import BadRunFile, BadSetting
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.sources import open_run
@@ -299,7 +298,7 @@ class Changes(Displayable):
         rows = sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share))
         cells = [self._cells(row) for row in rows]
         notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
-        notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
+        notes += self._reasons()
         notes += self._rule()
         if self.only:
             notes.append(f"on one side only: {a_few(self.only)}")
@@ -314,6 +313,15 @@ class Changes(Displayable):
             length = abs(row.change.share) / (5 * self.threshold)
             change = Bar(str(row.change), length, verdict == SLOWER)
         return [row.kernel, row.place, *times, change, MARKS.get(verdict, verdict)]
+
+    def _reasons(self) -> list[str]:
+        """Return each reason for a verdict, with the kernels and places that have it."""
+        subjects = dict[str, list[str]]()
+        for row in self.rows:
+            if row.change.reason:
+                subject = " at ".join(filter(None, (row.kernel, row.place)))
+                subjects.setdefault(row.change.reason, []).append(subject)
+        return [f"{a_few(names)}: {reason}" for reason, names in subjects.items()]
 
     def _rule(self) -> list[str]:
         """Explain the rule if a change below the threshold has a verdict."""
@@ -423,8 +431,8 @@ def _row(
     new_us = None if new_reason else over_shapes([reading.us for reading in new_times])[1]
     if old_us is None or new_us is None:
         verdict = FAILED if old_us and new_reason.startswith("failed") else UNKNOWN
-        reason = f"{' at '.join(place)}: {new_reason or old_reason}"
-        return KernelChange(*place, old_us, new_us, Change(0.0, 0.0, 0.0, verdict, reason))
+        no_change = Change(0.0, 0.0, 0.0, verdict, new_reason or old_reason)
+        return KernelChange(*place, old_us, new_us, no_change)
     judged_change = change(old_times, new_times, threshold)
     if is_uncaused:
         judged_change = replace(judged_change, verdict=UNKNOWN, reason="")

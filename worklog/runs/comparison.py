@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worklog.errors import NothingToDraw
 from worklog.runs.facts import Calibration
 from worklog.runs.files import Date, Positive, read_json
 from worklog.runs.measurement import source_label
-from worklog.runs.run import NothingToDraw
 from worklog.runs.sources import recordings
 
 if TYPE_CHECKING:

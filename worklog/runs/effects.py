@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from typing import Any
 
+from worklog.errors import NothingToDraw
 from worklog.problem import Shape
 from worklog.runs.measurement import Measurement, same_card
-from worklog.runs.run import NothingToDraw, Run
+from worklog.runs.run import Run
 from worklog.runs.statistics import PRECISION, compare_shares, is_visible, summarize
 from worklog.runs.text import WIDTH, Table, change_in_percent, format_estimate, format_signed
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
@@ -214,7 +216,7 @@ def _on_time(
     return _effect(unbiased, pitfall, value, biased, difference.noise, difference.clock)
 
 
-def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
+def _tflops(run: Run, m: Measurement, **changed: Any) -> float:
     """Return the TFLOP/s of a measurement's samples under other settings.
 
     changed: settings that differ from the unbiased settings

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from worklog import __version__
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadRunFile, BadSetting
 
 T = TypeVar("T")
 # Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union
@@ -30,10 +30,6 @@ Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 WRITTEN: dict[Path, None] = {}  # files that this process has written for its user, in order
-
-
-class BadRunFile(WorklogError):
-    """A run file is missing, cut short, not JSON, or of a newer schema."""
 
 
 def read_text(path: Path) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from worklog.errors import WorklogError
 from worklog.problem import Shape
 from worklog.runs.measurement import (
     COLUMNS,
@@ -27,7 +27,11 @@ from worklog.runs.text import WIDTH, Bar, Cell, Table, duration, format_signed
 if TYPE_CHECKING:
     import pandas
 
+    from worklog.plots import Plots
+
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
+REPR_LINES = 40
+REPR_WIDTH = 120
 FASTEST = "+"
 SAME = "≈"
 SLOWEST = "−"
@@ -50,13 +54,13 @@ PARTS = dict(
 )  # fmt: skip
 
 
-class NothingToDraw(WorklogError):
-    """The run lacks the measurements that a chart shows."""
-
-
 class _Charts:
     """`run.plot`, the charts of a run. IPython can't complete names behind a property."""
 
+    @overload
+    def __get__(self, run: None, owner: type[Run]) -> Self: ...
+    @overload
+    def __get__(self, run: Run, owner: type[Run]) -> Plots: ...
     def __get__(self, run: Run | None, owner: type[Run]) -> Any:
         # Imported by name: the charts import this package, and matplotlib is slow to import.
         return self if run is None else import_module("worklog.plots").Plots(run)
@@ -71,7 +75,23 @@ class Run(RunRecord):
         """Return the run's tables for a terminal of `width` characters."""
         return "\n".join([self.full_label, *(table.text(width) for table in self.tables())]) + "\n"
 
-    __repr__ = text
+    __str__ = text
+
+    def __repr__(self) -> str:
+        """Return the beginning of the tables, at most REPR_LINES lines of REPR_WIDTH characters."""
+        lines = list[str]()
+        for line in self.text(width=REPR_WIDTH).splitlines():
+            lines += textwrap.wrap(line, REPR_WIDTH, subsequent_indent="    ")
+        if len(lines) > REPR_LINES:
+            hidden = len(lines) - REPR_LINES + 1
+            lines[REPR_LINES - 1 :] = [f"… {hidden} more lines: print(run) shows all"]
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self.measurements)
 
     def _repr_html_(self) -> str:
         tables = [
@@ -213,7 +233,8 @@ class Run(RunRecord):
         """
         import pandas
 
-        return pandas.DataFrame(self.rows())
+        rows = self.rows()
+        return pandas.DataFrame(rows, columns=None if rows else frame_columns())
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of frame(), each with all columns."""
@@ -328,6 +349,12 @@ class Run(RunRecord):
         return Table.of(
             f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes
         )
+
+
+def frame_columns() -> list[str]:
+    """Return the columns that every frame of matrix products has."""
+    derived = ["degradations", "source", "clock_off"]
+    return ["kernel", *"mnk", *COLUMNS_OF_FRAME, "changed", *PARTS, *derived]
 
 
 def _has_mean(m: Measurement) -> bool:

@@ -20,10 +20,10 @@ from typing import Any, Self
 
 import msgspec
 
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
 from worklog.runs.facts import Calibration, Counters, Gpu
-from worklog.runs.files import WRITTEN, BadRunFile, Date, read_text, require_schema, write_text
+from worklog.runs.files import WRITTEN, Date, read_text, require_schema, write_text
 from worklog.runs.measurement import Context, Measurement, same_card, source_label
 from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness

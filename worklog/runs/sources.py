@@ -15,11 +15,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, WorklogError, listed, meant, own_folder
-from worklog.problem import Shape
-from worklog.runs.files import BadRunFile, git
+from worklog.errors import BadRunFile, BadSetting, WorklogError, hinted, listed, meant, own_folder
+from worklog.problem import Shape, Size
+from worklog.runs.files import git
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs.run import Run, frame_columns
 from worklog.runs.text import a_few
 
 if TYPE_CHECKING:
@@ -96,15 +96,16 @@ def forced_source() -> str:
     return source
 
 
+@hinted
 def open_run(
-    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None
+    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Size | None = None
 ) -> Run:
     """Return a run, whose label states where it comes from.
 
     name: of a file; a part of a name that `worklog log` prints; the name of a recording of the
-        package; or a file in a git revision, as REVISION:PATH. Without a name, the newest run of
-        this machine that has these kernels and a time at this shape, else a recording that has
-        them.
+        package; a git revision, for the newest run that was measured at its commit; or a file in
+        a revision, as REVISION:PATH. Without a name, the newest run of this machine that has
+        these kernels and a time at this shape, else a recording that has them.
     shape: as for worklog.measure (default: any)
     WORKLOG_SOURCE=live or =recorded forces a source. Raises BadRunFile if it has no such run, and
     BadSetting for an unknown name.
@@ -112,17 +113,18 @@ def open_run(
     if name is not None:
         return _run_by_name(str(name))
     names = listed("kernels", kernels)
-    shape = None if shape is None else Shape.of(shape)
+    timed_shape = None if shape is None else Shape.of(shape)
 
     def holds(run: Run) -> bool:
-        if shape is not None and not any(m.us for m in run.select(shape=shape)):
+        if timed_shape and not any(m.us for m in run.select(shape=timed_shape)):
             return False
-        return all(run.select(name, shape) for name in names)
+        return all(run.select(name, timed_shape) for name in names)
 
     run = newest_run(holds)
     if not holds(run):
         raise BadRunFile(
-            f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU"
+            f"no run holds {', '.join(names) or 'a time'} at {timed_shape or 'any size'}: "
+            "measure it on a GPU"
         )
     return run
 
@@ -143,12 +145,35 @@ def _run_by_name(name: str) -> Run:
         return Run.load(shipped[name], "recorded")
     if ":" in name:
         return _run_in_revision(name)
+    commit = _commit(name)
+    if commit:
+        return _run_at(name, commit)
     if name and Path(name).exists():
         kind = "a folder" if Path(name).is_dir() else "a pipe or a device"
         raise BadSetting(f"{name} is {kind}, not a run: give the file of a run")
     suggestion = meant(name, [path.stem for path in live_runs()] + [*shipped])
-    advice = f"give a file, a name of `worklog log`, a recording ({', '.join(shipped)}), or REVISION:PATH"
+    names = ", ".join(shipped)
+    advice = (
+        f"give a file, a name of `worklog log`, a recording ({names}), a revision, or REVISION:PATH"
+    )
     raise BadSetting(f"there is no run {name!r}{suggestion}: {advice}")
+
+
+def _commit(revision: str) -> str:
+    """Return the commit of a git revision such as HEAD~1, or "" if there is none."""
+    with suppress(BadSetting):
+        pattern = f"{revision}^{{commit}}"
+        return git("rev-parse", "--verify", "--end-of-options", pattern).decode().split()[-1]
+    return ""
+
+
+def _run_at(revision: str, commit: str) -> Run:
+    """Return the newest run of this machine that was measured at a commit, without local changes."""
+    for run in kept_runs():
+        if run.tool.get("commit") == commit and not run.tool.get("dirty"):
+            return run
+    advice = "check it out and use `worklog run`, or give REVISION:PATH of a committed run"
+    raise BadSetting(f"no saved run was measured at {revision} ({commit[:12]}): {advice}")
 
 
 def _run_in_revision(name: str) -> Run:
@@ -210,6 +235,7 @@ def in_steps() -> Run:
     return replace(run, measurements=sorted(measurements.values(), key=lambda m: m.problem))
 
 
+@hinted
 def history(
     kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> pandas.DataFrame:
@@ -223,16 +249,14 @@ def history(
     import pandas
 
     rows = list[dict[str, Any]]()
+    names = ["run", "created", "gpu", "uuid", "commit"]
     for run in saved(kernel, gpu, since, until, commit):
-        columns = {
-            "run": run.path.stem if run.path else run.path,
-            "created": run.created,
-            "gpu": run.gpu.name,
-            "uuid": run.gpu.uuid,
-            "commit": run.tool.get("commit"),
-        }
+        stem = run.path.stem if run.path else None
+        commit_of_run = run.tool.get("commit")
+        values = [stem, run.created, run.gpu.name, run.gpu.uuid, commit_of_run]
+        columns = dict(zip(names, values, strict=True))
         rows += [columns | row for row in run.rows() if kernel in ("", row["kernel"])]
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, columns=None if rows else [*names, *frame_columns()])
 
 
 def saved(

@@ -17,7 +17,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
 from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
-from worklog.errors import BadSetting, CompileFailed, meant
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import Compiled, Kernel, block_traffic_bytes, evaluate
 from worklog.kernel.nvrtc import compile_cuda
@@ -25,7 +25,7 @@ from worklog.problem import Axis, Configuration, Shape, Space, Value
 from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import measure
 from worklog.runner.sources import CHANGED, live_wanted
-from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 
 if TYPE_CHECKING:
     import pandas

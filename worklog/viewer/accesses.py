@@ -23,7 +23,7 @@ from worklog.emulator.program import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
-from worklog.problem import Shape
+from worklog.problem import Shape, Size
 from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 
 SECTOR = 32  # bytes
@@ -64,7 +64,7 @@ class Access:
             yield self.document["kinds"][number], byte, element
 
 
-def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:
+def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Access:
     """Return the memory that each warp of a block touches, without a GPU.
 
     Example: `access("vectorized").document`.

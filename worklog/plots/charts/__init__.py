@@ -7,7 +7,7 @@ title, subtitle and sources around them. For example, the registers of each rung
     from worklog.plots import style
     from worklog.plots.marks import Bar, Rows
     from worklog.plots.page import Margins, Texts, on_axes
-    from worklog.runs import NothingToDraw
+    from worklog.errors import NothingToDraw
 
 
     @style.chart

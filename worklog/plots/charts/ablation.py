@@ -20,19 +20,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
-from worklog.plots.marks import (
-    ON_PAPER,
-    Cell,
-    Cells,
-    Rows,
-    annotate,
-    scale,
-    tick_locator,
-    widest,
-)
+from worklog.plots.marks import ON_PAPER, Cell, Cells, Rows, annotate, scale, tick_locator, widest
 from worklog.plots.page import Chart, Texts, page
-from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
+from worklog.plots.selection import ARTICLE_SHAPE, in_order, rate
 from worklog.plots.style import (
     ACCENT,
     BODY_PT,
@@ -44,8 +36,8 @@ from worklog.plots.style import (
     SMALL_PT,
     text_width,
 )
-from worklog.problem import Shape
-from worklog.runs import NothingToDraw, Run
+from worklog.problem import Shape, Size
+from worklog.runs import Run
 from worklog.runs.effects import TOGETHER, Effect, effect_in_words, effects, older
 from worklog.runs.text import format_estimate
 

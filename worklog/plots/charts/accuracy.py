@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.marks import Point, annotate, leave_room, name_points, scale
 from worklog.plots.page import Margins, Texts, on_axes
-from worklog.plots.selection import ON_TENSOR_CORES, Size, dimensions, measured, rate, rows
+from worklog.plots.selection import ON_TENSOR_CORES, dimensions, measured, rate, rows
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, MUTED, PAPER
-from worklog.problem import Shape
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.problem import Shape, Size
+from worklog.runs import CUBLAS, Measurement, Run
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 ON_FP32_CORES = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
 HEIGHT = 2.95  # inches
@@ -28,7 +33,7 @@ Errors = Mapping[str, tuple[float, float]]  # by kernel: its largest error and i
 
 
 @style.chart
-def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def accuracy(run: Run, size: Size | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw TFLOP/s of each measured kernel against its largest error, at one size.
 
     The errors are on U(-1, 1). The limit of the class fp32 is a line. Kernels of the class fp32

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Bar, Rows, widest
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.style import ACCENT, GREY, MUTED, SMALL_PT, WIDTH_IN
-from worklog.runs import NothingToDraw
 
 # inches
 PITCH = 0.24

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,13 +16,17 @@ from worklog.plots.style import ACCENT, ALERT, FAINT, MARGIN_IN
 from worklog.runs import Calibration, Run
 from worklog.runs.text import format_bound
 
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
+
 HEIGHT = 2.2  # inches
 MARGINS = Margins(left=MARGIN_IN + 0.5, right=0.2)
 Errors = Mapping[float, float]  # by true length, in µs
 
 
 @style.chart
-def calibration(run: Run, *, ax: Axes | None = None) -> Any:
+def calibration(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw the error left at each known length, and the promised band.
 
     The texts have the tick, the noise floor and the flush. Returns a Chart, or `ax`.

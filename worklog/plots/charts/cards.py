@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Bar, Rows
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, PAPER
 from worklog.problem import spoken
-from worklog.runs import Measurement, NothingToDraw, Run
+from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 # inches
 PITCH = 0.4
@@ -21,7 +26,7 @@ ByCard = Mapping[str, Sequence[Measurement]]  # measurements by the card's name
 
 
 @style.chart
-def cards(run: Run, *, ax: Axes | None = None) -> Any:
+def cards(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a row per card of a sweep: when it checked and timed each tile.
 
     The loops of the finalists are filled. Returns a Chart, or `ax`. Raises NothingToDraw if the run

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Rows, scale
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, MUTED
-from worklog.runs import NothingToDraw
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, KernelChange
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 PITCH = 0.24  # inches
 COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
 
 
 @style.chart
-def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
+def changes(comparison: Changes, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw each kernel and size with its change in percent and the 95 % interval.
 
     The band is half of the threshold; no change in it counts. Returns a Chart, or `ax`. Raises

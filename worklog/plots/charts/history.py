@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Line, draw_lines, scale
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, GREY, MUTED
-from worklog.runs import Measurement, NothingToDraw, Run, same_card
+from worklog.runs import Measurement, Run, same_card
 from worklog.runs.sources import saved
 from worklog.runs.text import format_signed
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 HEIGHT = 3.0  # inches
 
@@ -38,7 +43,7 @@ class Times:
 
 
 @style.chart
-def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
+def history(kernel: str, runs: Sequence[Run] = (), *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a kernel's time in each run, one line per size over the date.
 
     The times are relative to the first one at that size. Only those on the newest run's card are

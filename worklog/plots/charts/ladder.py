@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -13,12 +13,14 @@ from worklog.plots import selection, style
 from worklog.plots.marks import ON_PAPER, Bar, Rows, annotate, reference_line
 from worklog.plots.marks.rows import inch
 from worklog.plots.page import Margins, Texts, on_axes
-from worklog.plots.selection import Size, dimensions, measured, no_time, rate, share
+from worklog.plots.selection import dimensions, measured, no_time, rate, share
 from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, MUTED, PAPER, SMALL_PT
-from worklog.problem import Shape
+from worklog.problem import Shape, Size
 from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
     pass
 
 # Percent of cuBLAS on an RTX A6000 at 4096, from Vizuara's article, which took these numbers from
@@ -74,7 +76,7 @@ class LadderData:
 
 
 @style.chart
-def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def ladder(run: Run, size: Size | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw horizontal bars in rung order at one size, in TFLOP/s and % of cuBLAS.
 
     A failed or skipped rung has a row with the reason. A user's kernels are below the rungs, which

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
 from worklog.plots.marks import Bar, Rows, reference_line
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
-    Size,
     class_of,
     dimensions,
     measured,
@@ -19,8 +19,8 @@ from worklog.plots.selection import (
     share,
 )
 from worklog.plots.style import ACCENT, BODY_PT, MARGIN_IN, PAPER, WIDTH_IN
-from worklog.problem import Shape
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.problem import Shape, Size
+from worklog.runs import CUBLAS, Measurement, Run
 
 # inches
 PITCH = 0.19

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
 from worklog.plots.marks import Line, draw_lines, scale, values_of, x_axis
 from worklog.plots.marks.lines import FIRST, WIDE
 from worklog.plots.page import Chart, Margins, Texts, on_axes
 from worklog.plots.selection import in_order
 from worklog.plots.style import ACCENT, GREY, INK, MUTED, OTHER
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 # inches
 HEIGHT = 3.3
@@ -74,7 +79,7 @@ class LinesData:
 
 
 @style.chart
-def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
+def lines(run: Run, x: str = "", y: str = "", *, ax: OnAxes | None = None) -> OnAxes:
     """Draw a rate or the time against an axis, a line with its 95 % band per kernel.
 
     Baselines and values of other axes also have lines. Returns a Chart, or `ax`. Raises
@@ -135,8 +140,8 @@ def _draw(
     *,
     name: str,
     height: float,
-    ax: Axes | None,
-) -> Any:
+    ax: OnAxes | None,
+) -> OnAxes:
     """Draw lines on `ax`, or on a page of their own.
 
     name: the stem of the chart's file

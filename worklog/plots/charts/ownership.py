@@ -12,11 +12,11 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
-from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
     from worklog.viewer.accesses import Access

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Line, draw_lines
 from worklog.plots.marks.errors import length_axis, signed
 from worklog.plots.marks.lines import FIRST, values_of
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, SMALL_PT
-from worklog.runs import NothingToDraw
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.text import format_bound
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 HEIGHT = 3.3  # inches
 MARGINS = Margins(left=MARGIN_IN + 0.45)
@@ -30,7 +34,7 @@ Errors = Mapping[str, Sequence[tuple[float, float]]]  # by harness: true lengths
 
 
 @style.chart
-def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
+def peers(comparison: Comparison | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw reading minus true length by true length, a line per harness.
 
     The band is our own error. The three harnesses that are never far from the true length have

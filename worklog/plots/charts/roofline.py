@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import SECTOR, moved_from_l2
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import style
 from worklog.plots.marks import Point, annotate, leave_room, name_points, scale
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.selection import (
-    Size,
     cublas_tflops,
     dimensions,
     intensity,
@@ -27,8 +27,12 @@ from worklog.plots.selection import (
     shape_to_draw,
 )
 from worklog.plots.style import ACCENT, BODY_PT, INK, MUTED, PAPER
-from worklog.problem import FLOAT_BYTES, Shape
-from worklog.runs import Measurement, NothingToDraw, Run
+from worklog.problem import FLOAT_BYTES, Shape, Size
+from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
+
 
 HEIGHT = 3.77  # inches
 MARGINS = Margins(left=0.76, above=0.12, below=0.45)
@@ -81,7 +85,7 @@ class Roofs:
 
 
 @style.chart
-def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def roofline(run: Run, size: Size | None = None, *, ax: OnAxes | None = None) -> OnAxes:
     """Draw each rung at its intensity under the roofs of FP32 and L2, at one size.
 
     Both axes are logarithmic. The roofs are the measured ones (solid) and FP32's theoretical one

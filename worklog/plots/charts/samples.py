@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import annotate
 from worklog.plots.page import Chart, Texts, page
-from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
+from worklog.plots.selection import measured, sample_times, shape_to_draw
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -23,8 +24,8 @@ from worklog.plots.style import (
     SMALL_PT,
     WIDTH_IN,
 )
-from worklog.problem import Shape
-from worklog.runs import Measurement, NothingToDraw, Run
+from worklog.problem import Shape, Size
+from worklog.runs import Measurement, Run
 from worklog.runs.nvml import throttled
 from worklog.runs.statistics import Estimate, median
 

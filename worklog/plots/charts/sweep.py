@@ -11,14 +11,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Cell, Cells
 from worklog.plots.page import Chart, Margins, Texts, on_axes, page
 from worklog.plots.selection import dimensions, measured, no_time, rate
 from worklog.plots.style import ACCENT, BASELINE, FAINT, GREY, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
+    from worklog.plots.page import OnAxes
     from worklog.tune.sweep import Variant, Variants
 
 # inches
@@ -171,8 +173,8 @@ class Map:
 
 @style.chart
 def heat_map(
-    variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None
-) -> Any:
+    variants: Variants, run: Run, x: str = "", y: str = "", *, ax: OnAxes | None = None
+) -> OnAxes:
     """Draw the best share of cuBLAS for each two values of two axes.
 
     It is the best over all other axes. Returns a Chart, or `ax`. Raises NothingToDraw without two

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.marks import Rows, annotate
 from worklog.plots.page import Chart, Texts, page
@@ -26,7 +27,6 @@ from worklog.plots.style import (
     WIDTH_IN,
 )
 from worklog.problem import FLOAT_BYTES
-from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
     from worklog.viewer.accesses import Access

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from worklog.errors import NothingToDraw
 from worklog.kernel import LADDER
 from worklog.plots.charts.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.selection import cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
+from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS, Effect
 from worklog.runs.text import duration, format_estimate
 from worklog.settings import PITFALLS, rule
