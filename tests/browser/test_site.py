@@ -22,14 +22,14 @@ from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff
-from worklog.lab.site import STORY
-from worklog.lab.site import answers as data_of
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
 from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Value
+from worklog.site.chapters import STORY
+from worklog.site.panel_answers import answers as data_of
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
 ENDS = "rows => rows.map(row => [row.firstChild.textContent, row.lastChild.textContent])"

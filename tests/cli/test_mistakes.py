@@ -484,7 +484,7 @@ def test_a_mistake_ends_at_once_with_2_and_says_what_is_wrong_and_what_to_do(
 
     for work in ("worklog.runner.measure.run_child", "worklog.peers.exploits.ExploitGate"):
         monkeypatch.setattr(work, minutes)
-    monkeypatch.setattr("worklog.lab.site.chapters", minutes)
+    monkeypatch.setattr("worklog.site.build.chapters", minutes)
     before = held(files)
     result = typed_in_a_shell(line, monkeypatch)
     assert (result.exit_code, result.stdout) == (2, ""), result.output

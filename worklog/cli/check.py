@@ -455,7 +455,7 @@ def inspect(
     prediction = predicted(kernel, shape, device.gpu_here()) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
     if html is not None:
-        from worklog.lab.pages import viewer  # here: matplotlib is slow to import
+        from worklog.site.pages import viewer  # here: matplotlib is slow to import
 
         page = viewer([accesses.access(kernel, shape).document])
         write_bytes(html, page.encode(), "give --html another file")

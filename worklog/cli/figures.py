@@ -25,7 +25,6 @@ from worklog.errors import BadSetting, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
 from worklog.lab import exercises
-from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
@@ -33,6 +32,7 @@ from worklog.runner import check, measure
 from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
+from worklog.site import site_files
 
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
@@ -341,7 +341,7 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
         raise BadSetting(f"{index} is of another site: give another folder with --out")
     run = runs.open_run(file) if file else None
     with options.progress_bar() as progress:
-        files = pages.site(run, grid, progress)
+        files = site_files(run, grid, progress)
     for name, content in files.items():
         runs.write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
