@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+# A widget's scripts are one module: panel.js and access.js use the names of the files before them.
+PANEL_SCRIPTS = ("dom.js", "panel.js")
+ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
 
-def asset(name: str) -> str:
-    """Return the text of a file next to this module, such as panel.js."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
+
+def assets(*names: str) -> str:
+    """Return the texts of files next to this module, such as panel.js, one after the other."""
+    folder = Path(__file__).parent
+    return "\n\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
 
 def palette(selector: str, roles: Mapping[str, str], scheme: str) -> str:

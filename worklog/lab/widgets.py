@@ -21,7 +21,7 @@ from worklog import plots
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
-from worklog.lab.assets import asset, palette
+from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, assets, palette
 from worklog.lab.readings import (
     LAUNCHES,
     Answers,
@@ -77,8 +77,8 @@ class Widget(anywidget.AnyWidget):
 class AccessView(Widget):
     """The accesses of a warp: access.js draws the document of worklog.viewer.accesses."""
 
-    _esm = asset("dom.js") + asset("access.js")
-    _css = COLOURS + asset("panel.css") + asset("access.css")
+    _esm = assets(*ACCESS_SCRIPTS)
+    _css = COLOURS + assets("panel.css", "access.css")
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
 
@@ -104,8 +104,8 @@ class Panel(Widget):
     Raises BadSetting.
     """
 
-    _esm = asset("dom.js") + asset("panel.js")
-    _css = COLOURS + asset("panel.css")
+    _esm = assets(*PANEL_SCRIPTS)
+    _css = COLOURS + assets("panel.css")
     table = traitlets.Dict().tag(sync=True)  # everything that can be chosen
     chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists
     answer = traitlets.Dict().tag(sync=True)  # what is shown for these choices

@@ -9,7 +9,7 @@ from html import escape
 
 from worklog import __version__, plots
 from worklog.kernel import LADDER, RUNGS
-from worklog.lab.assets import asset
+from worklog.lab.assets import PANEL_SCRIPTS, assets
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
@@ -42,7 +42,6 @@ def front_page(
     peers, peers_pictures = _chart("peers", plots.peers, steps)
     cards = [_card(chapter) for chapter in written]
     beliefs_count = sum(len(beliefs(chapter.body)) for chapter in written)
-    scripts = [asset("dom.js"), asset("panel.js"), read_part("site.js")]
     body = filled(
         "site.html",
         header=HEADER,
@@ -58,10 +57,10 @@ def front_page(
         peers=peers,
         glossary=glossary(),
         version=__version__,
-        script="\n\n".join(scripts),
+        script=assets(*PANEL_SCRIPTS) + "\n\n" + read_part("site.js"),
     )
     title = "worklog: SGEMM kernels, checked and timed"
-    html = document(title, ABOUT, body, asset("panel.css"))
+    html = document(title, ABOUT, body, assets("panel.css"))
     return html, sizes_pictures | peers_pictures
 
 

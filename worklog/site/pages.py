@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from worklog.lab.assets import asset, palette
+from worklog.lab.assets import ACCESS_SCRIPTS, assets, palette
 from worklog.plots import DARK, LIGHT
 
 HEADER = """\
@@ -73,7 +73,7 @@ def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
         "access.html",
         header=header,
         title=escape(title),
-        script=asset("dom.js") + "\n\n" + asset("access.js"),
+        script=assets(*ACCESS_SCRIPTS),
         data=packed(documents),
     )
     return document(
@@ -81,6 +81,5 @@ def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
         "What each warp of a CUDA kernel touches, from the addresses that the compiled code "
         "executed.",
         body,
-        asset("panel.css"),
-        asset("access.css"),
+        assets("panel.css", "access.css"),
     )

@@ -1,22 +1,35 @@
-// The first page of `worklog site`: panel.js draws the panel from answers that Python has computed (site.py).
+// The first page of the web site: panel.js draws the panel from answers that Python has computed
+// (panel_answers.py).
 
 const { table, start, answers, timed, parts } = await unpacked(worklogData);
 
-// What panel.js takes for a notebook's model: values by name, of which the answer is looked up by what is chosen.
+// Looks up the answer to what is chosen. The answers share their parts.
 function answered({ kernel, size, values }) {
-    const answer = answers[[kernel, size, ...timed.map((place) => values[place])].join("/")];
-    if (!answer) return { missing: "not recorded" };
-    return Object.fromEntries(Object.entries(answer).map(([name, place]) => [name, parts[place]]));
+    const timedValues = timed.map((place) => values[place]);
+    const answer = answers[[kernel, size, ...timedValues].join("/")];
+    if (!answer) {
+        return { missing: "not recorded" };
+    }
+    const entries = Object.entries(answer).map(([name, place]) => [name, parts[place]]);
+    return Object.fromEntries(entries);
 }
 
-const values = { table, chosen: start, answer: answered(start) }, listeners = [];
+// What panel.js uses of a notebook's model.
 const model = {
-    get: (name) => values[name],
-    set: (name, value) => { values[name] = value; },
-    on: (_, listener) => listeners.push(listener),
-    save_changes: () => {
-        values.answer = answered(values.chosen);
-        listeners.forEach((listener) => listener());
+    values: { table, chosen: start, answer: answered(start) },
+    listeners: [],
+    get(name) {
+        return this.values[name];
+    },
+    set(name, value) {
+        this.values[name] = value;
+    },
+    on(_, listener) {
+        this.listeners.push(listener);
+    },
+    save_changes() {
+        this.values.answer = answered(this.values.chosen);
+        this.listeners.forEach((listener) => listener());
     },
 };
 render({ model, el: document.getElementById("panel-page") });
