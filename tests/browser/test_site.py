@@ -20,8 +20,9 @@ from tests.record.notebooks import sources
 from worklog.cli import options
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
+from worklog.lab.listings import diff
 from worklog.lab.readings import Answer, Answers, Settings
-from worklog.lab.rungs import Climb, diff
+from worklog.lab.rung_pages import RungPage
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
@@ -286,23 +287,23 @@ def test_the_keyboard_alone_is_enough(page, grid):
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page):
-    climb = Climb(recorded_run(), "vectorized", Shape.of(4096))
+    page_of_rung = RungPage(recorded_run(), "vectorized", Shape.of(4096))
     page.locator("#ladder summary", has_text="vectorized").click()
     files = "06_vectorized.cu against 05_tiles_2d.cu"
-    expect(page.locator("#ladder [open] > p")).to_have_text([*climb.sentences, files])
-    for table in climb.tables:
+    expect(page.locator("#ladder [open] > p")).to_have_text([*page_of_rung.sentences, files])
+    for table in page_of_rung.tables:
         shown = (
             page.locator("#ladder [open]").get_by_role("table", name=table.title).evaluate(CELLS)
         )
         assert shown == [list(table.columns), *([str(cell) for cell in row] for row in table.rows)]
     changed = page.get_by_role("region", name=files)
     assert changed.inner_text().splitlines() == list(diff("tiles_2d", "vectorized", around=2).lines)
-    [own] = climb.run.select("vectorized", climb.shape)
+    [own] = page_of_rung.run.select("vectorized", page_of_rung.shape)
     expect(page.locator("#ladder [open] .rung")).to_contain_text(f"{own.tflops:.2f}")
     widths = page.locator("#ladder .track i").evaluate_all(
         "all => all.map(bar => bar.getBoundingClientRect().width)"
     )
-    rates = [m.tflops or 0.0 for m in rows(climb.run, climb.shape)]
+    rates = [m.tflops or 0.0 for m in rows(page_of_rung.run, page_of_rung.shape)]
     assert [width / max(widths) for width in widths] == approx(
         [rate / max(rates) for rate in rates], abs=0.01
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from worklog.errors import BadSetting, apart
 from worklog.kernel import Kernel, rung
 from worklog.lab.exercises import SEED, Graded
-from worklog.lab.rungs import counts, per_multiply_add
+from worklog.lab.ladder_tables import counts, per_multiply_add
 from worklog.runner.check import check
 
 FILE = "cell"

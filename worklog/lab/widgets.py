@@ -33,7 +33,7 @@ from worklog.lab.readings import (
     grid_runs,
     unbiased_settings,
 )
-from worklog.lab.rungs import SIZE, Climb
+from worklog.lab.rung_pages import SIZE, RungPage
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
@@ -310,7 +310,7 @@ def panel(
 
 def ladder(
     rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None
-) -> Climb:
+) -> RungPage:
     """Return a rung of the ladder, compared with the rung before.
 
     It is for the last line of a cell. It has the idea, changed source lines, memory counts,
@@ -324,9 +324,9 @@ def ladder(
     name = rung_of(rung).name
     at_shape = Shape.of(SIZE if shape is None else shape)
     if run is None:
-        return Climb(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
+        return RungPage(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
     source = run if isinstance(run, Run) else open_run(run)
-    return Climb(source, name, shape_to_draw(source, None) if shape is None else at_shape)
+    return RungPage(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
 def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:

@@ -10,7 +10,7 @@ from html import escape
 from worklog import __version__, plots
 from worklog.kernel import LADDER, RUNGS
 from worklog.lab.assets import PANEL_SCRIPTS, assets
-from worklog.lab.rungs import SIZE, Climb
+from worklog.lab.rung_pages import SIZE, RungPage
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
@@ -76,7 +76,7 @@ def _ladder(run: Run) -> str:
     """
     shape = shape_to_draw(run, None)
     measurements = rows(run, shape)
-    rungs = {record.name: Climb(run, record.name, shape) for record in LADDER}
+    rungs = {record.name: RungPage(run, record.name, shape) for record in LADDER}
     fastest = max((m.tflops or 0.0 for m in measurements), default=0.0) or 1.0
     html = ""
     for m in measurements:
