@@ -20,8 +20,9 @@ from tests.record.notebooks import sources
 from worklog.cli import options
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
+from worklog.lab.answers import Answer, Answers
 from worklog.lab.listings import diff
-from worklog.lab.readings import Answer, Answers, Settings
+from worklog.lab.readings import Settings
 from worklog.lab.rung_pages import RungPage
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows

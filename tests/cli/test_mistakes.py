@@ -540,7 +540,7 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(documents, "WRITTEN", {})
-    monkeypatch.setattr("worklog.cli.figures.exercises.journal", interrupted)
+    monkeypatch.setattr("worklog.cli.figures.journal_text", interrupted)
     result = CliRunner().invoke(main, ["journal"])
     assert (result.exit_code, result.stderr) == (
         130,

@@ -20,8 +20,9 @@ from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import memory_counts
+from worklog.lab.answers import Answers
 from worklog.lab.ladder_tables import fetched_ahead
-from worklog.lab.readings import Answers, grid_runs
+from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
 from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings

@@ -35,7 +35,7 @@ from worklog.cli.figures import markdown
 from worklog.errors import WorklogError
 from worklog.harness import Reading
 from worklog.kernel import LADDER, TENSOR
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 from worklog.lab.rung_pages import RungPage
 from worklog.lab.widgets import Panel
 from worklog.plots import FIGURES, Drawing

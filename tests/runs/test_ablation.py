@@ -12,7 +12,7 @@ import pytest
 from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.measure import ablation_jobs
 from worklog.runner.worker import work_of

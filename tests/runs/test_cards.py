@@ -8,7 +8,7 @@ from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog import lab, plots
 from worklog.errors import BadSetting
 from worklog.kernel.prediction import rung_bounds
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 from worklog.lab.rung_pages import RungPage
 from worklog.problem import Shape
 from worklog.runs import (

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.lab.grid import UNBIASED_US, small_grid
-from worklog.lab.readings import Answers, NotRecorded
+from worklog.lab.answers import Answers
+from worklog.lab.readings import NotRecorded
 from worklog.problem import Shape
 from worklog.runs.documents import duration
 from worklog.site import chapters, front_page, panel_answers

@@ -24,7 +24,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
-from worklog.lab import exercises
+from worklog.lab.journal import journal as journal_text
 from worklog.peers import exploits
 from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
@@ -354,7 +354,7 @@ def journal() -> None:
 
     Your first answer to each exercise of the notebooks counts: `worklog journal > mine.md`.
     """
-    click.echo(exercises.journal(), nl=False)
+    click.echo(journal_text(), nl=False)
 
 
 def markers(part: str, command: str = "worklog article") -> tuple[str, str]:

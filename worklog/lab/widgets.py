@@ -21,11 +21,11 @@ from worklog import plots
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
+from worklog.lab.answers import Answers
 from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, assets, palette
 from worklog.lab.readings import (
     LAUNCHES,
-    Answers,
-    Held,
+    RunReadings,
     Settings,
     Size,
     changes,
@@ -118,6 +118,7 @@ class Panel(Widget):
         kernel: str | None = None,
         shape: Size = None,
         biased: Settings | None = None,
+        *,
         job: Sequence[str] | None = None,
     ) -> None:
         if kernel is not None and kernel not in answers.kernels:
@@ -269,7 +270,7 @@ class Panel(Widget):
             with ONE_AT_A_TIME:
                 result = "nothing was finished"
                 if out.exists():
-                    self.answers.held.insert(0, Held(Run.load(out)))
+                    self.answers.sources.insert(0, RunReadings(Run.load(out)))
                     result = f"finished measurements are in {out}"
                 self._stop = None
                 self.show()

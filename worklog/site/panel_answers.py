@@ -9,7 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
+from worklog.lab.answers import Answers
+from worklog.lab.readings import LAUNCHES, SPOKEN, NotRecorded, grid_runs
 from worklog.lab.widgets import Panel, places
 from worklog.runs import BadRunFile, Run, silent
 from worklog.settings import PITFALLS
