@@ -101,7 +101,8 @@ def _write_kernel(name: str) -> list[Path]:
     if name in (*PROBLEMS, "notebooks"):
         raise BadSetting(f"{name} needs a folder: worklog new {name} DIR")
     raise BadSetting(
-        f"cannot write {name!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+        f"cannot write {name!r}: give a name that ends in .cu, or a problem or `notebooks` and a "
+        "folder"
     )
 
 
@@ -184,7 +185,11 @@ class _Request:
         if self.problem is not None:
             sgemm_options = {"--size": self.shape}
             subject = options.solution_of(
-                self.source, self.problem, self.dtype, self.launch, sgemm_options
+                self.source,
+                self.problem,
+                self.dtype,
+                launch=self.launch,
+                sgemm_options=sgemm_options,
             )
         else:
             subject = kernel_of(self.source, self.launch)
@@ -205,13 +210,21 @@ class _Request:
 @options.launch
 @options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
-    "--emulate/--no-emulate", default=None,
-    help="Check on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
-)  # fmt: skip
+    "--emulate/--no-emulate",
+    default=None,
+    help=(
+        "Check on the emulator alone, or on the GPU alone (default: both, the emulator at small "
+        "shapes)."
+    ),
+)
 @click.option(
-    "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
+    "--budget",
+    type=options.Whole(1),
+    default=BUDGET,
+    show_default=True,
+    metavar="INSTRUCTIONS",
     help="Emulator: maximum instructions per warp.",
-)  # fmt: skip
+)
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option(
     "--seed",
@@ -225,9 +238,16 @@ class _Request:
 )
 @options.JSON
 def check(
-    sources: tuple[str, ...], problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool,
-    as_json: bool, **settings: Any,
-) -> None:  # fmt: skip
+    *,
+    sources: tuple[str, ...],
+    problem: str | None,
+    dtype: str,
+    shape: Shape | None,
+    emulate: bool | None,
+    watch: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
     """Check your kernel: one in a .cu file, or a host function.
 
     A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
@@ -420,6 +440,7 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 )
 @options.JSON
 def inspect(
+    *,
     name: str,
     arch: str,
     shape: Shape | None,

@@ -158,7 +158,7 @@ def figures(file: str | None, out: Path) -> None:
     run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
     extra = others(file is None and run.origin == "recorded")
     with drawing_processes() as pool:
-        drawn = _draw(run, out, extra, plots.Drawn(), pool)
+        drawn = _draw(run, out, extra=extra, drawn=plots.Drawn(), pool=pool)
     drawn.require_whole()
 
 
@@ -198,7 +198,8 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
         drawn = plots.Drawn()
         for name, attempt in attempts.items():
             drawn.add(name, attempt.result(), out)
-        drawn = _draw(run, out, others(run.origin == "recorded"), drawn, pool)
+        extra = others(run.origin == "recorded")
+        drawn = _draw(run, out, extra=extra, drawn=drawn, pool=pool)
         if run.shapes() and rewrite(README, markdown(run), *markers("table")):
             click.echo(f"table rewritten: {README}")
         else:
@@ -300,6 +301,7 @@ def _telling_how_to_resume(path: Path, out: Path) -> Iterator[None]:
 def _draw(
     run: Run,
     out: Path,
+    *,
     extra: Mapping[str, Callable[[], Drawing]],
     drawn: plots.Drawn,
     pool: Executor | None,
@@ -406,5 +408,8 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
     columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS"]
     columns += [f"at {small}" for small in small_shapes]
     table = Table("", columns, rows, left=2).markdown()
-    caption = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
+    caption = (
+        f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the "
+        "same loop."
+    )
     return f"{caption} {run.full_label}.\n\n{table}"
