@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel as Kernel
     from worklog.kernel.ladder import rung as rung
     from worklog.kernel.rungs import LADDER as LADDER
-    from worklog.lab.magic import Trial as Trial
-    from worklog.lab.magic import try_kernel as try_kernel
+    from worklog.lab.trials import Trial as Trial
+    from worklog.lab.trials import try_kernel as try_kernel
     from worklog.problem import Problem as Problem
     from worklog.problem.gemm import Shape as Shape
     from worklog.runner.measure import ablate as ablate
@@ -72,7 +72,7 @@ _NAMES = {
     "gpu.clocks": ("peaks",),
     "harness": ("Harness",),
     "kernel": ("LADDER", "Kernel", "rung"),
-    "lab.magic": ("Trial", "try_kernel"),
+    "lab.trials": ("Trial", "try_kernel"),
     "problem": ("Problem", "Shape"),
     "runs.sources": ("history",),
     "runs": ("Measurement", "Run", "open_run"),
@@ -122,4 +122,4 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext worklog`: the magics `%%rung`, `%time_gpu` and `%%time_gpu`."""
-    import_module("worklog.lab.magic").load(shell)
+    import_module("worklog.lab.magics").load(shell)

@@ -90,7 +90,7 @@ plots.headline()
 # call would not find them.
 
 # %%
-lab.effect("vectorized", [256, 1024, 4096], l2="warm")
+lab.setting_effect("vectorized", [256, 1024, 4096], l2="warm")
 
 # %% [markdown]
 # The effect depends on the size, so one size doesn't test a harness. These are all switches. Those with a number are
@@ -158,9 +158,9 @@ lab.check_answer("00", answer)
 #    for the 132 multiprocessors of an H200, so half of them have no work, and each of the others has a single block.
 #    The blocks of `tiles_1d` keep all of them busy. At 4096 there are enough blocks for the larger tile to pay off.
 #    ([06_roofline](06_roofline.ipynb), section 5, separates the two effects.)
-# 2. `lab.effect("warptiled", [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so it reads
-#    about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as its
-#    launch. A kernel that is shorter than its launch looks slow: the next page shows this of cuBLAS.
+# 2. `lab.setting_effect("warptiled", [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so
+#    it reads about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as
+#    its launch. A kernel that is shorter than its launch looks slow: the next page shows this of cuBLAS.
 #
 # </details>
 #

@@ -59,7 +59,7 @@ lab.panel("vectorized", 1024, l2="warm", queue=False)
 # %%
 biases = {"clocks": "ignored", "inputs": "zeros", "placement": "fixed", "gate": False}
 for setting, value in biases.items():
-    print(lab.effect("warptiled", [2048], **{setting: value}).text())
+    print(lab.setting_effect("warptiled", [2048], **{setting: value}).text())
 
 # %% [markdown]
 # **What we believed:** not watching the clock makes this kernel 1 % faster, and we drew that in a figure. But zeros
@@ -91,7 +91,7 @@ print(
 # A launch puts the kernel into a queue and returns. A host clock around it measures the queueing:
 
 # %%
-host = lab.effect("warptiled", [256, 1024, 4096], timer="host")
+host = lab.setting_effect("warptiled", [256, 1024, 4096], timer="host")
 host
 
 # %% [markdown]
@@ -121,7 +121,7 @@ for timer in ("events", "host"):
 # removes it: everything is queued before the first event is recorded.
 
 # %%
-lab.effect("warptiled", [256, 1024, 4096], queue=False)
+lab.setting_effect("warptiled", [256, 1024, 4096], queue=False)
 
 # %% [markdown]
 # ## Gremlin 3: L2 stays warm
@@ -132,7 +132,7 @@ lab.effect("warptiled", [256, 1024, 4096], queue=False)
 # longer fit.
 
 # %%
-lab.effect("vectorized", [256, 1024, 2048, 4096], l2="warm")
+lab.setting_effect("vectorized", [256, 1024, 2048, 4096], l2="warm")
 
 # %%
 plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
@@ -177,7 +177,7 @@ print(
 four = {
     pitfall.setting: pitfall.biased[0] for pitfall in worklog.settings.PITFALLS if pitfall.article
 }
-lab.effect("vectorized", [256, 1024, 4096], **four)
+lab.setting_effect("vectorized", [256, 1024, 4096], **four)
 
 # %%
 plots.ablation(ablation, "vectorized")

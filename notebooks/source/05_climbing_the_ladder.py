@@ -668,7 +668,7 @@ lab.step("warptiled")
 # floor explained all of the time, every factor would be 1.
 
 # %%
-lab.climb()
+lab.ladder_summary()
 
 # %% [markdown]
 # Three counts, all known without a GPU, explain the steps from `coalesced` to `conflict_free`: the floors predict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from worklog.kernel import no_sass, rung
-from worklog.lab.rungs import LOOPS, main_loops
+from worklog.lab.ladder_tables import LOOPS, main_loops
 from worklog.runs import Calibration, recordings
 from worklog.runs.text import Table, duration, percent
 

@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Lab, cell, chromium, of_cells, open_and_run, reading, serving
-from worklog.lab.pages import viewer
+from worklog.site.pages import viewer
 from worklog.viewer.accesses import access
 
 FIGURES = Path(__file__).parents[2] / "figures"

@@ -34,10 +34,10 @@ PANEL = 'lab.panel("warptiled", 1024, run=grid)'
 LIVE = """
 import sys
 from worklog.lab import widgets
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 widgets.why_not_live = lambda: None
 job = (sys.executable, {job!r}, "seconds", "pid")
-widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job)
+widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job=job)
 """
 THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
 # Everything that is wider than its box.

@@ -120,8 +120,8 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
         ]
     )
     monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)
-    monkeypatch.setattr("worklog.cli.run.search", lambda *_, **__: ran)
-    monkeypatch.setattr("worklog.cli.run.visible_cards", lambda: ["0"])
+    monkeypatch.setattr("worklog.cli.sweep.search", lambda *_, **__: ran)
+    monkeypatch.setattr("worklog.cli.sweep.visible_cards", lambda: ["0"])
     result = worklog("sweep", "tiles_2d", "--axis", "BM=64", "--size", "512")
     assert result.exit_code == 1 and re.search(
         r" BM=64 +50\.0 % .*\n BM=128 +failed ", result.stdout
@@ -134,7 +134,7 @@ def test_a_sweep_of_tiles_that_cannot_be_starts_no_workers(monkeypatch):
 
     monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)
     for name in ("Workers", "Cluster"):
-        monkeypatch.setattr(f"worklog.cli.run.{name}", start)
+        monkeypatch.setattr(f"worklog.cli.sweep.{name}", start)
     result = worklog("sweep", "tiles_2d", "--axis", "BM=64", "--where", "XX == 64")
     assert result.exit_code == 2 and "XX" in result.stderr, result.output
 

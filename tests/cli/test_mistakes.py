@@ -483,7 +483,7 @@ def test_a_mistake_ends_at_once_with_2_and_says_what_is_wrong_and_what_to_do(
 
     for work in ("worklog.runner.execute.run_child", "worklog.peers.exploits.ExploitGate"):
         monkeypatch.setattr(work, minutes)
-    monkeypatch.setattr("worklog.lab.site.chapters", minutes)
+    monkeypatch.setattr("worklog.site.build.chapters", minutes)
     before = held(files)
     result = typed_in_a_shell(line, monkeypatch)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
@@ -539,7 +539,7 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(result_files, "WRITTEN", {})
-    monkeypatch.setattr("worklog.cli.figures.exercises.journal", interrupted)
+    monkeypatch.setattr("worklog.cli.figures.journal_text", interrupted)
     result = CliRunner().invoke(main, ["journal"])
     assert (result.exit_code, result.stderr) == (
         130,

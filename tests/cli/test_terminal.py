@@ -190,7 +190,7 @@ def test_a_place_that_cannot_be_used_is_one_line(monkeypatch, error, exit_code, 
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr("worklog.cli.figures.exercises.journal", fail)
+    monkeypatch.setattr("worklog.cli.figures.journal_text", fail)
     result = worklog("journal")
     assert (result.exit_code, result.stderr.count("\n")) == (exit_code, 1), result.output
     assert result.stderr.startswith(said)

@@ -165,7 +165,7 @@ def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, mon
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
     files = {"index.html": b"page", "data.js": bytes(1_250_000)}
     given = list[tuple[Any, Any]]()
-    monkeypatch.setattr("worklog.cli.figures.pages.site", lambda *of: given.append(of[:2]) or files)
+    monkeypatch.setattr("worklog.cli.figures.site_files", lambda *of: given.append(of[:2]) or files)
     said = worklog(
         "site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made"
     ).stdout

@@ -17,7 +17,7 @@ from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel.ladder import rung
 from worklog.kernel.solution import Solution, find_problem
-from worklog.lab import magic
+from worklog.lab import trials
 from worklog.runner.check import check
 from worklog.runner.measure import measure_benchmarks, measure_solutions
 
@@ -199,13 +199,13 @@ BESIDE = ["naive", "shared"]
 
 @pytest.fixture
 def nothing_measured(monkeypatch, tmp_path):
-    monkeypatch.setattr(magic, "_ladders", {})
+    monkeypatch.setattr(trials, "_ladders", {})
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("nothing_measured")
 def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(monkeypatch):
-    monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
+    monkeypatch.setattr(trials, "LADDER", tuple(map(rung, BESIDE)))
     first = try_kernel(PLAIN, "one", shapes=[512])
     assert first.passed and first.checked.label == f"live · {gpu().name}"
     assert first.run is not None and [m.kernel for m in first.run.measurements] == [

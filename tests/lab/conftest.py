@@ -2,10 +2,10 @@
 
 import pytest
 
-from worklog.lab import magic
+from worklog.lab import trials
 
 
 @pytest.fixture(autouse=True)
 def opened_on_a_laptop(laptop, few_shapes, monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(magic, "_ladders", {})
+    monkeypatch.setattr(trials, "_ladders", {})

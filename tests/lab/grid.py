@@ -5,7 +5,8 @@ from typing import Any
 
 from tests import helpers
 from tests.record.grid import grid_jobs
-from worklog.lab.readings import Answers, grid_runs
+from worklog.lab.answers import Answers
+from worklog.lab.readings import grid_runs
 from worklog.runner.job import Job
 from worklog.runs import Measurement, Roof, Run
 from worklog.runs.statistics import LaunchSeries, Samples

@@ -12,7 +12,8 @@ from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
 from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.rungs import Climb, diff, source
+from worklog.lab.listings import diff, source
+from worklog.lab.rung_pages import RungPage
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run
 from worklog.runs.statistics import Estimate
@@ -34,11 +35,11 @@ def recorded(**changed: Measurement) -> Run:
     return run
 
 
-def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Climb:
-    return Climb(run or recorded(), name, Shape.of(size))
+def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> RungPage:
+    return RungPage(run or recorded(), name, Shape.of(size))
 
 
-def facts(climb: Climb) -> dict[str, tuple[str, ...]]:
+def facts(climb: RungPage) -> dict[str, tuple[str, ...]]:
     return {str(row[0]): tuple(map(str, row[1:])) for table in climb.tables for row in table.rows}
 
 
@@ -106,13 +107,13 @@ def test_a_gain_is_larger_than_the_noise(us, gain):
 def test_a_rung_or_a_setting_has_a_row_per_step_or_size():
     steps = lab.steps("autotuned", "pipelined", sizes=[1024, 2048])
     assert [(str(row[0]), str(row[1])) for row in steps.rows] == [("pipelined", "autotuned")]
-    effect = lab.effect("warptiled", [256, 4096], timer="host")
+    effect = lab.setting_effect("warptiled", [256, 4096], timer="host")
     assert [str(row[1]) for row in effect.rows] == ["256", "4096"] and "–" not in effect.text()
 
 
 def test_an_effect_needs_a_setting():
     with pytest.raises(BadSetting, match="name it, as in l2='warm'"):
-        lab.effect("naive", [256])
+        lab.setting_effect("naive", [256])
 
 
 @pytest.mark.parametrize("lost", [{}, {"l2": "warm"}])
@@ -128,8 +129,8 @@ def test_an_effect_without_one_of_its_two_times_has_no_difference(lost, monkeypa
         run = small_run(measurements=measurements)
         return [(run, *run.measurements[:2]), (run, *run.measurements[2:])]
 
-    monkeypatch.setattr(lab.rungs, "pairs", pairs)
-    first, second = lab.effect("naive", [256, 512], l2="warm").rows
+    monkeypatch.setattr(lab.ladder_tables, "pairs", pairs)
+    first, second = lab.setting_effect("naive", [256, 512], l2="warm").rows
     ends = [str(cell) for cell in (first[2], first[3])]
     assert ends.count("–") == 1 and ends.index("–") == len(lost) and str(first[4]) == "–"
     assert "–" not in map(str, second)
@@ -139,14 +140,14 @@ def test_an_effect_without_one_of_its_two_times_has_no_difference(lost, monkeypa
 def test_a_half_of_the_ladder_without_a_time_at_one_end_has_no_speedup(lost, monkeypatch):
     run = ladder_run()
     run.measurements.append(measurement("conflict_free", 4096, 3700.0, 0.72))
-    monkeypatch.setattr(lab.rungs, "results", lambda **_: run)
-    first = lab.climb()
+    monkeypatch.setattr(lab.ladder_tables, "results", lambda **_: run)
+    first = lab.ladder_summary()
     assert [note.partition(":")[0] for note in first.notes[1:]] == [
         "coalesced to conflict_free",
         "conflict_free to warptiled",
     ]
     run.measurements = [m for m in run.measurements if m.kernel != lost]
-    assert lab.climb().notes[1:] == [note for note in first.notes[1:] if lost not in note]
+    assert lab.ladder_summary().notes[1:] == [note for note in first.notes[1:] if lost not in note]
 
 
 def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():

@@ -21,16 +21,8 @@ from tests.record.grid import grid_jobs
 from worklog import lab
 from worklog.errors import BadRunFile, BadSetting, NotRecorded
 from worklog.lab import readings
-from worklog.lab.readings import (
-    LAUNCHES,
-    Answer,
-    Answers,
-    Held,
-    Reading,
-    amount,
-    axis,
-    unbiased_settings,
-)
+from worklog.lab.answers import Answer, Answers, amount, axis
+from worklog.lab.readings import LAUNCHES, Reading, RunReadings, unbiased_settings
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.sources import why_not_live
@@ -45,7 +37,7 @@ SIZE = Shape.of(1024)
 
 
 def reading(run: Run = GRID, kernel: str = "warptiled", **biased: Any) -> Reading:
-    return Held(run).read(kernel, SIZE, unbiased_settings() | biased)
+    return RunReadings(run).read(kernel, SIZE, unbiased_settings() | biased)
 
 
 def answer(run: Run = GRID, **biased: Any) -> Answer:
@@ -147,7 +139,7 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once():
-    source = Held(SHIPPED)
+    source = RunReadings(SHIPPED)
     answers = Answers([SHIPPED])
     for m in SHIPPED.measurements:
         shipped_reading = source.read(m.kernel, m.problem, source.unbiased | m.changed)
@@ -452,7 +444,7 @@ JOB = str(Path(__file__).with_name("stand_in_job.py"))
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
     monkeypatch.setattr("worklog.runner.sources.gpu_reason", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, (sys.executable, *job))
+    return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, job=(sys.executable, *job))
 
 
 def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel):
@@ -482,7 +474,9 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     assert len(list(tmp_path.glob("runs/panel/*.jsonl"))) == 1
     panel._handle_custom_msg("cancel", [])
     until(lambda: "cancelled; finished measurements are in" in panel.progress["words"])
-    assert panel.answers.held[0].run.origin == "live" and not panel.answers.held[0].run.complete
+    assert (
+        panel.answers.sources[0].run.origin == "live" and not panel.answers.sources[0].run.complete
+    )
     assert panel.answer["label"].startswith("recorded"), "the biased reading was not finished"
     panel.job = (sys.executable, JOB, "0")
     label_by_status: dict[str, str] = {}

@@ -22,7 +22,8 @@ from tests.record.notebooks import notebook_of, sources
 from worklog.emulator.limits import occupancy
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import memory_counts
-from worklog.lab.readings import Answers, grid_runs
+from worklog.lab.answers import Answers
+from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
 from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings

@@ -35,8 +35,8 @@ from worklog.cli.figures import markdown
 from worklog.errors import BadRunFile, NothingToDraw, WorklogError
 from worklog.harness import Reading
 from worklog.kernel import LADDER, TENSOR
-from worklog.lab.readings import Answers
-from worklog.lab.rungs import Climb
+from worklog.lab.answers import Answers
+from worklog.lab.rung_pages import RungPage
 from worklog.lab.widgets import Panel
 from worklog.plots import Drawing
 from worklog.plots.charts.ablation import in_row
@@ -258,7 +258,7 @@ def texts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "panel", partial(show_panel, run)
     for rung in (LADDER[0], LADDER[-1]):
         for shape in run.shapes()[-1:]:
-            yield f"climb of {rung.name}", partial(Climb, run, rung.name, shape)
+            yield f"climb of {rung.name}", partial(RungPage, run, rung.name, shape)
 
 
 def charts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -362,7 +362,7 @@ def show(views: Iterable[tuple[str, Callable[[], Any]]], *, rendered: bool = Fal
                     view.svg()
             elif isinstance(view, str):
                 require_finite(view)
-            elif isinstance(view, Table | Displayable | Climb):
+            elif isinstance(view, Table | Displayable | RungPage):
                 require_finite(f"{view!r} {view._repr_html_()}")
         except NothingToDraw:
             pass

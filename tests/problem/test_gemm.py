@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from worklog.errors import BadSetting
 from worklog.problem import SGEMM
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
-from worklog.runner.measure import ablation_jobs, jobs_of
+from worklog.runner.job import ablation_jobs, jobs_of
 from worklog.runner.products import work_of
 
 sizes = st.integers(1, 100_000)

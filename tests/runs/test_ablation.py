@@ -13,7 +13,7 @@ from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import NothingToDraw
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs
 from worklog.runner.products import work_of

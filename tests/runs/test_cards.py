@@ -8,8 +8,8 @@ from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog import lab, plots
 from worklog.errors import BadRunFile, BadSetting, NothingToDraw
 from worklog.kernel.prediction import rung_bounds
-from worklog.lab.readings import Answers
-from worklog.lab.rungs import Climb
+from worklog.lab.answers import Answers
+from worklog.lab.rung_pages import RungPage
 from worklog.problem import Shape
 from worklog.runs import Measurement, Ran, Run, same_card
 from worklog.runs.changes import UNKNOWN, change, compare_revisions, process_median, revision_of
@@ -152,7 +152,7 @@ def test_charts_and_pages_take_one_card():
         name for name, b in rung_bounds(run, Shape.of(512)).items() if b.measured_ms
     }
     assert "naive was timed on another card: live · NVIDIA H200" in str(
-        Climb(run, "coalesced", Shape.of(512))
+        RungPage(run, "coalesced", Shape.of(512))
     )
     earlier = small_run(measurements=[measured("coalesced", us=60.0)])
     with pytest.raises(NothingToDraw, match="no two runs of one GPU"):
@@ -168,6 +168,6 @@ def test_charts_and_pages_take_one_card():
 def test_an_effect_in_a_notebook_is_of_one_recording(monkeypatch):
     """At 256 and 512, shared with a warm L2 was recorded on an H100; without it on an H200, too."""
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    table = lab.effect("shared", [256, 512], l2="warm")
+    table = lab.setting_effect("shared", [256, 512], l2="warm")
     assert table.title.count("NVIDIA") == 1 and "H100" in table.title
     assert [str(row[4]) for row in table.rows] == ["−22.8 %", "−9.2 %"]

@@ -102,7 +102,8 @@ def _write_kernel(name: str) -> list[Path]:
     if name in (*PROBLEMS, "notebooks"):
         raise BadSetting(f"{name} needs a folder: worklog new {name} DIR")
     raise BadSetting(
-        f"cannot write {name!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+        f"cannot write {name!r}: give a name that ends in .cu, or a problem or `notebooks` and a "
+        "folder"
     )
 
 
@@ -185,7 +186,11 @@ class _CheckOptions:
         if self.problem is not None:
             sgemm_options = {"--size": self.shape}
             subject = options.solution_of(
-                self.source, self.problem, self.dtype, self.launch, sgemm_options
+                self.source,
+                self.problem,
+                self.dtype,
+                launch=self.launch,
+                sgemm_options=sgemm_options,
             )
         else:
             subject = kernel_of(self.source, self.launch)
@@ -206,13 +211,21 @@ class _CheckOptions:
 @options.launch
 @options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
-    "--emulate/--no-emulate", default=None,
-    help="Check on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
-)  # fmt: skip
+    "--emulate/--no-emulate",
+    default=None,
+    help=(
+        "Check on the emulator alone, or on the GPU alone (default: both, the emulator at small "
+        "shapes)."
+    ),
+)
 @click.option(
-    "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
+    "--budget",
+    type=options.Whole(1),
+    default=BUDGET,
+    show_default=True,
+    metavar="INSTRUCTIONS",
     help="Emulator: maximum instructions per warp.",
-)  # fmt: skip
+)
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option(
     "--seed",
@@ -226,9 +239,16 @@ class _CheckOptions:
 )
 @options.JSON
 def check(
-    sources: tuple[str, ...], problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool,
-    as_json: bool, **settings: Any,
-) -> None:  # fmt: skip
+    *,
+    sources: tuple[str, ...],
+    problem: str | None,
+    dtype: str,
+    shape: Shape | None,
+    emulate: bool | None,
+    watch: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
     """Check your kernel: one in a .cu file, or a host function.
 
     A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
@@ -421,6 +441,7 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 )
 @options.JSON
 def inspect(
+    *,
     name: str,
     arch: str,
     shape: Shape | None,
@@ -456,7 +477,7 @@ def inspect(
     prediction = predicted(kernel, shape, device.gpu_here()) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
     if html is not None:
-        from worklog.lab.pages import viewer  # here: matplotlib is slow to import
+        from worklog.site.pages import viewer  # here: matplotlib is slow to import
 
         page = viewer([accesses.access(kernel, shape).document])
         write_bytes(html, page.encode(), "give --html another file")

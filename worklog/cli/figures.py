@@ -24,8 +24,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
-from worklog.lab import exercises
-from worklog.lab import site as pages
+from worklog.lab.journal import journal as journal_text
 from worklog.peers import exploits
 from worklog.plots import Drawing, gallery
 from worklog.plots.selection import shape_to_draw
@@ -37,6 +36,7 @@ from worklog.runs.files import write_bytes, write_text
 from worklog.runs.sources import CHAPTERS, in_steps, new_path
 from worklog.runs.text import Table
 from worklog.settings import Harness
+from worklog.site import site_files
 
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
@@ -162,7 +162,7 @@ def figures(file: str | None, out: Path) -> None:
     run = runs.open_run(file) if file else sources.holding(jobs_of(None, 4096)[0])
     extra = others(file is None and run.origin == "recorded")
     with drawing_processes() as pool:
-        drawn = _draw(run, out, extra, plots.Drawn(), pool)
+        drawn = _draw(run, out, extra=extra, drawn=plots.Drawn(), pool=pool)
     drawn.require_whole()
 
 
@@ -202,7 +202,8 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
         drawn = plots.Drawn()
         for name, attempt in attempts.items():
             drawn.add(name, attempt.result(), out)
-        drawn = _draw(run, out, others(run.origin == "recorded"), drawn, pool)
+        extra = others(run.origin == "recorded")
+        drawn = _draw(run, out, extra=extra, drawn=drawn, pool=pool)
         if run.shapes() and rewrite(README, markdown(run), *markers("table")):
             click.echo(f"table rewritten: {README}")
         else:
@@ -304,6 +305,7 @@ def _telling_how_to_resume(path: Path, out: Path) -> Iterator[None]:
 def _draw(
     run: Run,
     out: Path,
+    *,
     extra: Mapping[str, Callable[[], Drawing]],
     drawn: plots.Drawn,
     pool: Executor | None,
@@ -345,7 +347,7 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
         raise BadSetting(f"{index} is of another site: give another folder with --out")
     run = runs.open_run(file) if file else None
     with options.progress_bar() as progress:
-        files = pages.site(run, grid, progress)
+        files = site_files(run, grid, progress)
     for name, content in files.items():
         write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
@@ -358,7 +360,7 @@ def journal() -> None:
 
     Your first answer to each exercise of the notebooks counts: `worklog journal > mine.md`.
     """
-    click.echo(exercises.journal(), nl=False)
+    click.echo(journal_text(), nl=False)
 
 
 def markers(part: str, command: str = "worklog article") -> tuple[str, str]:
@@ -410,5 +412,8 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
     columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS"]
     columns += [f"at {small}" for small in small_shapes]
     table = Table("", columns, rows, left=2).markdown()
-    caption = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
+    caption = (
+        f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the "
+        "same loop."
+    )
     return f"{caption} {run.full_label}.\n\n{table}"

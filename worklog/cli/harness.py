@@ -44,7 +44,13 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 @options.SIZES
 @options.measuring
 def ablate(
-    rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **files: Any
+    *,
+    rung: str,
+    shapes: list[Shape],
+    harness: Harness,
+    out: Path | None,
+    as_json: bool,
+    **files: Any,
 ) -> None:
     """Measure one rung with each setting of the harness biased in turn.
 
@@ -52,7 +58,8 @@ def ablate(
     """
     if Path(rung).suffix:
         raise BadSetting(
-            f"ablate takes a rung: of a file, bias one setting, as in worklog run {rung} --set l2=warm"
+            f"ablate takes a rung: of a file, bias one setting, as in worklog run {rung} --set "
+            "l2=warm"
         )
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
@@ -82,7 +89,7 @@ def ablate(
 @options.out("Where to save the table.")
 @options.JSON
 def exploits(
-    names: str | None, seeds: int | None, emulate: bool, out: Path | None, as_json: bool
+    *, names: str | None, seeds: int | None, emulate: bool, out: Path | None, as_json: bool
 ) -> None:
     """Check kernels that are wrong in a known way.
 
@@ -121,9 +128,13 @@ def _exploit_names(names: str) -> list[str]:
 
 @click.command()
 @click.option(
-    "--bench", "files", multiple=True, type=options.PATH, metavar="FILE.py",
+    "--bench",
+    "files",
+    multiple=True,
+    type=options.PATH,
+    metavar="FILE.py",
     help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
-)  # fmt: skip
+)
 @options.axes("As in `worklog bench`; repeat for more.")
 @options.out()
 @options.exports
@@ -278,7 +289,10 @@ def _gpu_findings() -> Iterator[tuple[str, str, str]]:
     """Yield the findings on the GPU and its clocks, as _findings() does."""
     reason = device.gpu_reason()
     if reason is not None:
-        cost = "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article"
+        cost = (
+            "No time can be measured here. Charts and notebooks use the recorded run and say so: "
+            "worklog article"
+        )
         yield "gpu", reason, cost
         return
     card = device.gpu()
@@ -291,7 +305,10 @@ def _gpu_findings() -> Iterator[tuple[str, str, str]]:
     peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
     yield "peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed", ""
     if watch.reason:
-        cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
+        cost = (
+            "Throttling is visible only in the SM clock, and results say so. To mend: install "
+            "nvidia-ml-py."
+        )
         yield "clocks", watch.reason, cost
         return
     throttling = reason_names(watch.reasons()) or "none"
@@ -310,7 +327,10 @@ def _file_findings() -> Iterator[tuple[str, str, str]]:
     advice = _not_writable(runs_dir(), "set WORKLOG_HOME to another folder")
     yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs_dir()}", advice
     sizes = [entry.stat().st_size for entry in cached_files()]
-    state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
+    state = (
+        f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, "
+        f"in {cache}"
+    )
     cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
     yield "cache", state, _not_writable(cache, cost)
 

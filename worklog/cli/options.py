@@ -169,18 +169,34 @@ JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
 )
 HARNESS = click.option(
-    "--set", "harness", multiple=True, callback=lambda _, __, settings: Harness().but(**parse_settings(settings)),
-    metavar="SETTING=VALUE", shell_complete=name_completer(_biased_settings()),
-    help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
-)  # fmt: skip
+    "--set",
+    "harness",
+    multiple=True,
+    callback=lambda _, __, settings: Harness().but(**parse_settings(settings)),
+    metavar="SETTING=VALUE",
+    shell_complete=name_completer(_biased_settings()),
+    help=(
+        "Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor "
+        "--settings`)."
+    ),
+)
 SIZES = click.option(
-    "--size", "shapes", multiple=True, metavar="N[,N…]", help="Sizes: 4096, or M x N x K as 512x1024x256.",
+    "--size",
+    "shapes",
+    multiple=True,
+    metavar="N[,N…]",
+    help="Sizes: 4096, or M x N x K as 512x1024x256.",
     callback=lambda _, __, lists: _shapes(lists),
-)  # fmt: skip
+)
 PROBLEM = click.option(
-    "--problem", shell_complete=name_completer(PROBLEMS), metavar="NAME|FILE.py:CLASS",
-    help=f"Problem that the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
-)  # fmt: skip
+    "--problem",
+    shell_complete=name_completer(PROBLEMS),
+    metavar="NAME|FILE.py:CLASS",
+    help=(
+        f"Problem that the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the "
+        "ladder's SGEMM)."
+    ),
+)
 DTYPE = click.option(
     "--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."
 )
@@ -217,10 +233,15 @@ def launch(command: Any) -> Any:
         is_repeated = isinstance(option.default, tuple)
         is_number = isinstance(option.default, int)
         command = click.option(
-            name, *option.flags, help=option.help, metavar=option.metavar, multiple=is_repeated,
-            type=Whole() if is_number else str, default=None if is_repeated else option.default,
+            name,
+            *option.flags,
+            help=option.help,
+            metavar=option.metavar,
+            multiple=is_repeated,
+            type=Whole() if is_number else str,
+            default=None if is_repeated else option.default,
             show_default=bool(option.default),
-        )(command)  # fmt: skip
+        )(command)
     return command
 
 
@@ -273,6 +294,7 @@ def solution_of(
     source: str,
     problem: str,
     dtype: str,
+    *,
     launch: Mapping[str, Any],
     sgemm_options: Mapping[str, object],
 ) -> Solution:
@@ -300,7 +322,8 @@ def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:
     """Raise BadSetting for --dtype or --case without --problem."""
     if dtype or cases:
         raise BadSetting(
-            f"{'--dtype' if dtype else '--case'} needs --problem: the ladder is FP32, its cases are sizes"
+            f"{'--dtype' if dtype else '--case'} needs --problem: the ladder is FP32, its cases "
+            "are sizes"
         )
 
 
@@ -332,7 +355,10 @@ def require_gpu_for(kernel: str, problem: str = "") -> None:
             f"`worklog check {file} --problem {shlex.quote(problem)}` checks it on the emulator"
         )
     else:
-        advice = f"`worklog check {file}` checks it on the emulator, `worklog inspect {file}` counts and predicts"
+        advice = (
+            f"`worklog check {file}` checks it on the emulator, `worklog inspect {file}` counts "
+            "and predicts"
+        )
     require_gpu(advice)
 
 
@@ -401,9 +427,14 @@ def terminal_width(minimum: int = 60) -> int:
 
 
 def print_run(
-    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, extra: Mapping[str, Any] = {},
+    run: Run,
+    *,
+    as_json: bool,
+    table: Table | None = None,
+    samples: bool = False,
+    extra: Mapping[str, Any] = {},
     **files: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Print a run, and where it was saved now.
 
     as_json: print JSON instead of tables

@@ -5,19 +5,18 @@ read runs, and start a child process for new ones. They never use CUDA themselve
 """
 
 from worklog.lab.exercises import check_answer
-from worklog.lab.rungs import (
-    climb,
+from worklog.lab.ladder_tables import (
     counts,
-    diff,
-    effect,
+    ladder_summary,
     register_reads,
-    source,
+    setting_effect,
     step,
     steps,
 )
+from worklog.lab.listings import diff, source
 from worklog.lab.widgets import access, ladder, panel, timeline
 
 __all__ = [
-    "access", "check_answer", "climb", "counts", "diff", "effect", "ladder",
-    "panel", "register_reads", "source", "step", "steps", "timeline",
+    "access", "check_answer", "counts", "diff", "ladder", "ladder_summary",
+    "panel", "register_reads", "setting_effect", "source", "step", "steps", "timeline",
 ]  # fmt: skip

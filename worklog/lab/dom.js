@@ -1,36 +1,44 @@
-// What panel.js and access.js share.
+// What the panel and the access viewer share: elements of a page, and its data.
 
-// A percent sign stays with its number.
-const unbroken = (words) => words.replaceAll(" %", "\u00a0%");
+// Keeps a percent sign on the line of its number.
+function unbroken(text) {
+    return text.replaceAll(" %", "\u00a0%");
+}
 
-function make(tag, attributes = {}, ...inside) {
+function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...inside);
+    for (const [name, value] of Object.entries(attributes)) {
+        element.setAttribute(name, value);
+    }
+    element.append(...children);
     return element;
 }
 
-function button(text, act, attributes = {}) {
-    const made = make("button", { type: "button", ...attributes }, text);
-    made.addEventListener("click", act);
-    return made;
+function button(text, onClick, attributes = {}) {
+    const element = make("button", { type: "button", ...attributes }, text);
+    element.addEventListener("click", onClick);
+    return element;
 }
 
-// A drop-down list, and what shows its chosen option and disables the absent ones.
-function dropDown(name, words, choose) {
-    const list = make("select", { "aria-label": name }, ...words.map((word) => make("option", {}, word)));
-    list.addEventListener("change", () => choose(list.selectedIndex));
-    const show = (chosen, absent = []) => {
-        list.selectedIndex = chosen;
-        [...list.options].forEach((option, place) => {
-            option.disabled = place !== chosen && absent.includes(place);
-        });
-    };
-    return [list, show];
+// A drop-down list that calls `onChoice` with the place of the option that the user chooses.
+function dropDown(label, texts, onChoice) {
+    const options = texts.map((text) => make("option", {}, text));
+    const list = make("select", { "aria-label": label }, ...options);
+    list.addEventListener("change", () => onChoice(list.selectedIndex));
+    return list;
 }
 
-// What html.packed() packed for a page.
+// Shows the option that is chosen, and disables the other options at the places in `absent`.
+function showOption(list, chosen, absent = []) {
+    list.selectedIndex = chosen;
+    [...list.options].forEach((option, place) => {
+        option.disabled = place !== chosen && absent.includes(place);
+    });
+}
+
+// Decodes the data that worklog.site.pages.packed() encodes.
 async function unpacked(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
 }

@@ -7,11 +7,9 @@ says what is wrong and gives a hint, never the solution. Each graded answer is a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from html import escape
 from itertools import count
 from numbers import Integral, Real
@@ -27,15 +25,16 @@ from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, memory_counts, rung
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect
-from worklog.lab.readings import Answers, grid_runs, in_words
+from worklog.lab.answers import Answers
+from worklog.lab.journal import add_to_journal
+from worklog.lab.readings import grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
 from worklog.runs import CUBLAS, open_run, same_card
 from worklog.runs.comparison import KNOWN, open_comparison
-from worklog.runs.sources import runs_dir
 from worklog.runs.statistics import LEAST_SAMPLES, median
-from worklog.runs.text import Table, format_signed
+from worklog.runs.text import format_signed
 from worklog.settings import PITFALLS
 from worklog.tune import sweep
 
@@ -43,8 +42,6 @@ TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
 SMALL = Shape(144, 72, 37)
 SEED = 4
-EMPTY = "there are no predictions yet: `lab.check_answer` in a notebook keeps your first answer to its exercise"
-FILE = "journal.jsonl"  # beside the folder of runs
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +89,9 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     except WorklogError as error:
         return Graded(False, str(error))
     measured = graded.feedback if graded.measured is None else graded.measured
-    problem = keep(notebook, description, answer, measured, right=graded.right, label=graded.label)
+    problem = add_to_journal(
+        notebook, description, answer, measured, right=graded.right, label=graded.label
+    )
     if problem:
         return replace(graded, feedback=f"{graded.feedback} ({problem})")
     return graded
@@ -104,7 +103,13 @@ def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
 
 
 def _number(
-    answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str
+    answer: float,
+    right: float,
+    unit: str,
+    *,
+    hint: str,
+    mistakes: Mapping[str, float],
+    label: str = "",
 ) -> Graded:
     """Grade a number.
 
@@ -126,7 +131,10 @@ def _fastest_at_256(name: str) -> Graded:
         facts = f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}"
         return Graded(False, facts, run.label)
     blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}
-    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on {run.gpu.multiprocessors} SMs"
+    facts = (
+        f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on "
+        f"{run.gpu.multiprocessors} SMs"
+    )
     on_one_card = [m for m in times.values() if same_card(m, times[name])]
     fastest = min(on_one_card, key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
@@ -182,7 +190,9 @@ def _rate(answer: float) -> Graded:
         "150 µs are not 150 ms": right / 1e3,
         "a TFLOP/s is 10^12 operations per second": right * 1e12,
     }
-    return _number(answer, right, "TFLOP/s", hint, mistakes, f"{shape} in {us:g} µs")
+    return _number(
+        answer, right, "TFLOP/s", hint=hint, mistakes=mistakes, label=f"{shape} in {us:g} µs"
+    )
 
 
 def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
@@ -207,7 +217,10 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     if rule.accepted:
         facts = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
         if any(finding.is_error for finding in checked.findings):
-            facts += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
+            facts += (
+                ". The emulator finds this from the addresses. The results are right: comparing "
+                "them can't find it"
+            )
         return Graded(True, facts, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
     return _graded(
@@ -229,7 +242,14 @@ def _without_conflicts(ms: float) -> Graded:
     }
     right = (counts.wavefronts - counts.conflicts) / wavefronts_per_ms
     label = f"counts: {memory_counts().label}"
-    return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
+    return _number(
+        ms,
+        right,
+        "ms",
+        hint="each SM serves one wavefront per clock",
+        mistakes=mistakes,
+        label=label,
+    )
 
 
 def _full_waves(speedup: float) -> Graded:
@@ -241,7 +261,9 @@ def _full_waves(speedup: float) -> Graded:
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
     }
     right = math.ceil(waves) / waves
-    return _number(speedup, right, "times as fast", "count the waves", mistakes, run.label)
+    return _number(
+        speedup, right, "times as fast", hint="count the waves", mistakes=mistakes, label=run.label
+    )
 
 
 def _splitting(us: float) -> Graded:
@@ -253,7 +275,7 @@ def _splitting(us: float) -> Graded:
         "each element gives two halves": 6 * bytes_us,
     }
     hint = "4 bytes are read and 4 are written"
-    return _number(us, 8 * bytes_us, "µs", hint, mistakes, run.label)
+    return _number(us, 8 * bytes_us, "µs", hint=hint, mistakes=mistakes, label=run.label)
 
 
 def _right_of_the_ridge(side: int) -> Graded:
@@ -283,7 +305,10 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     label = f"compiled for {built.arch}"
     moved_gb = block_traffic_bytes(variant.kernel.template, built.shape) / 1e9
     limit_gb = block_traffic_bytes(autotuned.template, built.shape) / 1e9
-    facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved_gb:.2f} GB from L2"
+    facts = (
+        f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved_gb:.2f} GB "
+        "from L2"
+    )
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
         return _graded(False, f"{facts}: its accumulators don't fit the registers", hint, label)
@@ -321,7 +346,9 @@ def _read_speedup(answer: float) -> Graded:
         "a speedup is the longer time over the shorter one": short / long,
     }
     hint = "`compared.us(KNOWN, 1)` has what each harness measures for the kernel of 1 µs"
-    return _number(answer, long / short, "times", hint, mistakes, compared.label)
+    return _number(
+        answer, long / short, "times", hint=hint, mistakes=mistakes, label=compared.label
+    )
 
 
 def _softmax_of_large_numbers(source: str) -> Graded:
@@ -361,7 +388,7 @@ def _false_alarms(answer: float) -> Graded:
     right = 100 * (1 - (1 - false_rate) ** rows)
     hint = "a run passes if each of the rows is right"
     mistakes = {mistake: 100 * rows * false_rate}
-    return _number(answer, right, "% of the runs", hint, mistakes, "")
+    return _number(answer, right, "% of the runs", hint=hint, mistakes=mistakes)
 
 
 # By notebook: a description of the answer, its type, and its grader. A grader may raise
@@ -387,81 +414,3 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "13": ("a time in µs", Real, _splitting),
     "14": ("a share in percent", Real, _false_alarms),
 }
-
-
-def keep(
-    exercise: str, question: str, predicted: Any, measured: float | str, *, right: bool, label: str
-) -> str:
-    """Add an answer to the journal.
-
-    Returns the reason if that fails, else "".
-    """
-    if isinstance(predicted, str) and "\n" in predicted:
-        predicted = f"{len(predicted.splitlines())} lines of code"
-    entry = {
-        "exercise": exercise,
-        "asked": question,
-        "predicted": predicted,
-        "measured": measured,
-        "right": right,
-        "label": label,
-        "day": f"{datetime.now(UTC):%Y-%m-%d}",
-    }
-    path = runs_dir().parent / FILE
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(entry, default=str) + "\n")
-    except OSError as error:
-        return f"not kept in {path}: {error.strerror}"
-    return ""
-
-
-def journal() -> str:
-    """Return the journal as Markdown.
-
-    It has what was measured once an answer was right.
-    Raises WorklogError for a damaged line.
-    """
-    rows = []
-    for exercise, entries in sorted(_entries().items()):
-        first = entries[0]
-        row = {
-            "exercise": exercise,
-            "day": first["day"],
-            "asked": first["asked"],
-            "predicted": _four_digits(first["predicted"]),
-            "measured": "not found yet",
-            "gap": "–",
-            "answers": str(len(entries)),
-            "source": first["label"],
-        }
-        right = next((entry for entry in entries if entry["right"]), None)
-        if right is not None:
-            measured = right["measured"]
-            row["measured"] = _four_digits(measured)
-            if isinstance(measured, float):
-                row["gap"] = format_signed(float(first["predicted"]) / measured - 1, 0)
-        rows.append(row)
-    table = Table.of("", rows, left=7).markdown() if rows else EMPTY
-    return f"# What I predicted, and what was measured\n\n{table}\n"
-
-
-def _entries() -> dict[str, list[dict[str, Any]]]:
-    """Return the journal's entries by exercise. Raises WorklogError for a damaged line."""
-    entries = dict[str, list[dict[str, Any]]]()
-    path = runs_dir().parent / FILE
-    if not path.exists():
-        return entries
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise WorklogError(f"{path}: line {number} was cut short: remove it") from error
-        entries.setdefault(entry["exercise"], []).append(entry)
-    return entries
-
-
-def _four_digits(value: Any) -> str:
-    """Return a value as text, a float with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

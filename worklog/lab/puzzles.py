@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from worklog.errors import BadSetting, apart
 from worklog.kernel import Kernel, rung
 from worklog.lab.exercises import SEED, Graded
-from worklog.lab.rungs import counts, per_multiply_add
+from worklog.lab.ladder_tables import counts, per_multiply_add
 from worklog.runner.check import check
 
 FILE = "cell"
@@ -34,12 +34,21 @@ PUZZLES = {
     "neighbours": Puzzle(
         "coalesced",
         (
-            "each element of C needs a thread: of row and col, one has the / 32 and the other the % 32",
+            (
+                "each element of C needs a thread: of row and col, one has the / 32 and the other "
+                "the % 32"
+            ),
         ),
         {"sectors": 1.01},
         (
-            "look at the global sectors: a warp's 32 loads of A are 33 sectors with the one of B, and 5 would do",
-            "threads 0 to 31 are a warp: which operators decide whether they lie along a row of C or along a column?",
+            (
+                "look at the global sectors: a warp's 32 loads of A are 33 sectors with the one "
+                "of B, and 5 would do"
+            ),
+            (
+                "threads 0 to 31 are a warp: which operators decide whether they lie along a row "
+                "of C or along a column?"
+            ),
         ),
     ),
     "accumulator": Puzzle(
@@ -54,21 +63,33 @@ PUZZLES = {
         ("each copy reads from k0 on; and what must lie between the copies and the reads, twice?",),
         {"sectors": 1.1},
         (
-            "look at the global sectors: each float should come from global memory once per block, not once per thread",
-            "before the inner loop, each thread copies one element into As and one into Bs; the inner loop reads these",
+            (
+                "look at the global sectors: each float should come from global memory once per "
+                "block, not once per thread"
+            ),
+            (
+                "before the inner loop, each thread copies one element into As and one into Bs; "
+                "the inner loop reads these"
+            ),
         ),
     ),
     "barrier": Puzzle(
         "shared",
         (
             "the finding names two lines: which of them runs too early in a warp that is ahead?",
-            "a warp that has left the inner loop writes the next tile, while a slower one still reads this one",
+            (
+                "a warp that has left the inner loop writes the next tile, while a slower one "
+                "still reads this one"
+            ),
         ),
     ),
     "columns": Puzzle(
         "tiles_1d",
         (
-            "the grid is N / BN, M / BM, a block BM * BN / TM threads; a loop that steps by blockDim.x copies a tile",
+            (
+                "the grid is N / BN, M / BM, a block BM * BN / TM threads; a loop that steps by "
+                "blockDim.x copies a tile"
+            ),
         ),
         {"wavefronts": 1.1},
         (
@@ -79,12 +100,21 @@ PUZZLES = {
     "squares": Puzzle(
         "tiles_2d",
         (
-            "acc and both loops get a second index; the grid is N / BN, M / BM, a block BM * BN / (TM * TN) threads",
+            (
+                "acc and both loops get a second index; the grid is N / BN, M / BM, a block BM * "
+                "BN / (TM * TN) threads"
+            ),
         ),
         {"wavefronts": 1.1},
         (
-            "look at the shared wavefronts: TM + TN floats serve TM * TN multiply-adds, of TN columns per thread",
-            "look at the conflicts: a warp covers 4 rows of threads in a block of 64 x 64, and 2 in one of 128 x 128",
+            (
+                "look at the shared wavefronts: TM + TN floats serve TM * TN multiply-adds, of TN "
+                "columns per thread"
+            ),
+            (
+                "look at the conflicts: a warp covers 4 rows of threads in a block of 64 x 64, "
+                "and 2 in one of 128 x 128"
+            ),
         ),
     ),
     "conflicts": Puzzle(
@@ -92,9 +122,18 @@ PUZZLES = {
         ("the sum and the result must take the same columns of the thread",),
         {"wavefronts": 1.1},
         (
-            "look at the conflicts: the lanes of a warp read Bs 8 floats apart, and there are 32 banks",
-            "the write to As is a conflict of lanes in different rows: a padded row moves the next one to other banks",
-            "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then read neighbouring quads?",
+            (
+                "look at the conflicts: the lanes of a warp read Bs 8 floats apart, and there are "
+                "32 banks"
+            ),
+            (
+                "the write to As is a conflict of lanes in different rows: a padded row moves the "
+                "next one to other banks"
+            ),
+            (
+                "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then "
+                "read neighbouring quads?"
+            ),
         ),
     ),
     "one_barrier": Puzzle(
@@ -102,7 +141,10 @@ PUZZLES = {
         ("with two tiles in turn, a warp that is ahead writes the other one",),
         {"barriers": 0.65},
         (
-            "look at the barriers: two per tile. The second one protects the tile that is read from the next write",
+            (
+                "look at the barriers: two per tile. The second one protects the tile that is "
+                "read from the next write"
+            ),
         ),
     ),
 }
@@ -124,7 +166,8 @@ def attempt(name: str, source: str) -> Graded:
     kernel = Kernel.from_source(source, file=FILE, name="yours")
     if kernel.arguments and not (kernel.grid and kernel.block):
         raise BadSetting(
-            "the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` is one"
+            "the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` "
+            "is one"
         )
     kernel.require_launch()
     checked = check(kernel, on="emulated", seed=SEED, quick=True)

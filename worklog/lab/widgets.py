@@ -21,18 +21,18 @@ from worklog import plots
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
-from worklog.lab.pages import palette, part
+from worklog.lab.answers import Answers
+from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, assets, palette
 from worklog.lab.readings import (
     LAUNCHES,
-    Answers,
-    Held,
+    RunReadings,
     Settings,
     changes,
     format_value,
     grid_runs,
     unbiased_settings,
 )
-from worklog.lab.rungs import SIZE, Climb
+from worklog.lab.rung_pages import SIZE, RungPage
 from worklog.plots import Chart
 from worklog.plots.drawing import DARK_PAGES
 from worklog.plots.selection import shape_to_draw
@@ -82,8 +82,8 @@ class Widget(anywidget.AnyWidget):
 class AccessView(Widget):
     """The accesses of a warp: access.js draws the document of worklog.viewer.accesses."""
 
-    _esm = part("dom.js") + part("access.js")
-    _css = COLOURS + part("panel.css") + part("access.css")
+    _esm = assets(*ACCESS_SCRIPTS)
+    _css = COLOURS + assets("panel.css", "access.css")
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
 
@@ -109,8 +109,8 @@ class Panel(Widget):
     Raises BadSetting.
     """
 
-    _esm = part("dom.js") + part("panel.js")
-    _css = COLOURS + part("panel.css")
+    _esm = assets(*PANEL_SCRIPTS)
+    _css = COLOURS + assets("panel.css")
     table = traitlets.Dict().tag(sync=True)  # everything that can be chosen
     chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists
     answer = traitlets.Dict().tag(sync=True)  # what is shown for these choices
@@ -123,6 +123,7 @@ class Panel(Widget):
         kernel: str | None = None,
         shape: Size | None = None,
         biased: Settings | None = None,
+        *,
         job: Sequence[str] | None = None,
     ) -> None:
         if kernel is not None and kernel not in answers.kernels:
@@ -274,7 +275,7 @@ class Panel(Widget):
             with ONE_AT_A_TIME:
                 result = "nothing was finished"
                 if out.exists():
-                    self.answers.held.insert(0, Held(Run.load(out)))
+                    self.answers.sources.insert(0, RunReadings(Run.load(out)))
                     result = f"finished measurements are in {out}"
                 self._stop = None
                 self.show()
@@ -319,7 +320,7 @@ def panel(
 
 def ladder(
     rung: str = LADDER[-1].name, shape: Size | None = None, *, run: Run | Path | None = None
-) -> Climb:
+) -> RungPage:
     """Return a rung of the ladder, compared with the rung before.
 
     It is for the last line of a cell. It has the idea, changed source lines, memory counts,
@@ -333,9 +334,9 @@ def ladder(
     name = rung_of(rung).name
     at_shape = Shape.of(SIZE if shape is None else shape)
     if run is None:
-        return Climb(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
+        return RungPage(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
     source = run if isinstance(run, Run) else open_run(run)
-    return Climb(source, name, shape_to_draw(source, None) if shape is None else at_shape)
+    return RungPage(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
 def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Chart:

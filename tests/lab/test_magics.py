@@ -25,7 +25,7 @@ from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab import magic
+from worklog.lab import magics, trials
 from worklog.problem.gemm import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
@@ -70,8 +70,8 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run, monkeypatch):
     assert "✗ exact" in html and "Only the last column" in html and "<table" not in html
     assert "failed at exact" in trial.ladder().alt
     outputs: list[Any] = []
-    monkeypatch.setattr(magic, "get_ipython", lambda: SimpleNamespace(kernel="of a notebook"))
-    monkeypatch.setattr(magic, "display", lambda output, **_: outputs.append(output))
+    monkeypatch.setattr(trials, "get_ipython", lambda: SimpleNamespace(kernel="of a notebook"))
+    monkeypatch.setattr(trials, "display", lambda output, **_: outputs.append(output))
     trial._ipython_display_()
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
@@ -143,10 +143,10 @@ def test_an_expression_and_a_cell_are_timed(run, virtual):
 
 
 def test_progress_counts_from_1(capsys):
-    show = magic.one_line()
+    show = magics.one_line()
     show(0, 3, "a step")
     show(1, 3, "another one at once")
-    magic.one_line()(3, 3, "done")
+    magics.one_line()(3, 3, "done")
     assert capsys.readouterr().out == "\ra step (1 of 3)\rdone"
 
 
@@ -302,7 +302,7 @@ def gpu(monkeypatch):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
     monkeypatch.setattr(bench, "measure", measure)
     on_a_gpu = lambda kernel, gpu: (compile_for(kernel, None)[0], "live · a GPU")  # noqa: E731
-    monkeypatch.setattr("worklog.lab.magic.compile_for", on_a_gpu)
+    monkeypatch.setattr("worklog.lab.trials.compile_for", on_a_gpu)
     monkeypatch.setattr(device, "gpu", lambda: recorded_run().gpu)
     return measured_names
 

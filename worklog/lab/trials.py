@@ -1,60 +1,42 @@
-"""The magics of notebooks: `%%rung`, `%%puzzle` and `%time_gpu`.
+"""A user's kernel in a notebook: it is compiled, checked, timed, and shown on the ladder.
 
-`%%rung` compiles a user's kernel, checks it, times it if there is a GPU, and shows it on the
-ladder. `%time_gpu` is worklog.time for an expression or a cell. A cell's kernel is launched in a
-child process only.
+A cell's kernel is launched in a child process only.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack
 
 from IPython import get_ipython
-from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from IPython.display import clear_output, display
+from IPython.display import display
 
-from worklog.errors import (
-    BadSetting,
-    CompileFailed,
-    NothingToDraw,
-    WorklogError,
-    apart,
-    check_keywords,
-    listed,
-)
+from worklog.errors import BadSetting, NothingToDraw, apart, check_keywords, listed
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import LADDER, OPTIONS, RUNGS, Compiled, Kernel, launch_text, rung
+from worklog.kernel import LADDER, RUNGS, Compiled, Kernel, launch_text, rung
 from worklog.kernel.kernel import Sides, SourceOptions
 from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
-from worklog.lab.exercises import Graded
-from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, ladder, tile_map
 from worklog.plots.selection import in_order
 from worklog.problem import Shape, Size, Sizes
-from worklog.runner import check, sources, timing
+from worklog.runner import check, sources
 from worklog.runner import measure as bench
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Verdict
 from worklog.runs.sources import newest_run
 from worklog.runs.text import Progress, silent
-from worklog.settings import Harness, parse_settings
+from worklog.settings import Harness
 
 SIZE = 1024
 NAMES = [*(record.name for record in RUNGS), CUBLAS]
-PAUSE_S = 0.2
-TITLE = 40  # characters of the code that name a measurement
 DEFAULT_BLOCK = "32,32"
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
@@ -226,7 +208,7 @@ def try_kernel(
     notes: list[str] = []
     recorded = apart(
         "the table of the recording",
-        lambda: _in_recording(kernel, checked, timed, rungs, reason),
+        lambda: _in_recording(kernel, checked, timed, rungs=rungs, reason=reason),
         None,
         notes,
     )
@@ -338,7 +320,8 @@ def per_element(block: str) -> str:
     sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", block)
     if sides is None:
         raise BadSetting(
-            f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K"
+            f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N "
+            "and K"
         )
     width = int(sides[1])
     height = int(sides[2])
@@ -355,6 +338,7 @@ def _in_recording(
     kernel: Kernel,
     checked: check.Checked,
     shapes: Sequence[Shape],
+    *,
     rungs: Sequence[str] | None,
     reason: str,
 ) -> Run:
@@ -374,7 +358,7 @@ def _in_recording(
         for m in run.select(shape=shape):
             if rungs is None or m.kernel in names:
                 rows.append(m)
-        rows.append(_row_without_time(run, kernel, checked, shape, reason))
+        rows.append(_row_without_time(run, kernel, checked, shape, reason=reason))
     compiled = checked.compiled
     assert compiled is not None  # a cell has a kernel, not a host function
     record = {
@@ -388,7 +372,7 @@ def _in_recording(
 
 
 def _row_without_time(
-    run: Run, kernel: Kernel, checked: check.Checked, shape: Shape, reason: str
+    run: Run, kernel: Kernel, checked: check.Checked, shape: Shape, *, reason: str
 ) -> Measurement:
     """Return a kernel's measurement at a shape: its verdict, and the reason for no time."""
     verdict = checked.verdict
@@ -398,155 +382,3 @@ def _row_without_time(
     context = replace(run.context, label=checked.label)
     m = Measurement(kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=context)
     return replace(m, verdict=verdict, status="skipped" if verdict.accepted else "failed")
-
-
-class MagicFailed(WorklogError):
-    """An error in a line or a cell of a magic, shown without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Return what IPython prints."""
-        return [str(self)]
-
-
-def _unquoted(text: str) -> str:
-    return text.strip("'\"")
-
-
-def _option(*flags: str, help: str, **keywords: Any) -> Any:
-    """Return an option without the quotes that IPython leaves on.
-
-    help: argparse would replace a % in it
-    """
-    return argument(*flags, help=help.replace("%", "%%"), **{"type": _unquoted} | keywords)
-
-
-def _kernel_options(magic: Any) -> Any:
-    """Add a user kernel's options, as of `worklog check`, but for a host function's."""
-    for name, (flags, default, metavar, about) in reversed(OPTIONS.items()):
-        if name == "arrays":
-            continue
-        keywords: dict[str, Any] = {"default": default}
-        if isinstance(default, tuple):
-            keywords = {"action": "append", "default": []}
-        if isinstance(default, int):
-            keywords["type"] = int
-        magic = _option(*flags, dest=name, metavar=metavar, help=about, **keywords)(magic)
-    return magic
-
-
-@magics_class
-class RungMagics(Magics):
-    """The magics that `%load_ext worklog` adds."""
-
-    @magic_arguments()
-    @argument(
-        "name", nargs="?", default="", help="Name in tables and charts (default: the kernel's)."
-    )
-    @_kernel_options
-    @_option(
-        "--size", dest="shapes", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded)."
-    )
-    @_option("--beside", metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
-    @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
-    @argument(
-        "--on",
-        choices=["gpu", "emulated"],
-        help="Where to run; emulated finds races, and gives no time.",
-    )
-    @_option(
-        "--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
-        help="Change one harness setting, e.g. clocks=locked or l2=warm (see `worklog doctor --settings`).",
-    )  # fmt: skip
-    @cell_magic
-    def rung(self, line: str, cell: str) -> Trial:
-        """Compile the cell's kernel, check it, and show it on the ladder.
-
-        It is timed if there is a GPU.
-        """
-        source = f"\n{cell}"  # so that line numbers are those of the cell
-        options = vars(parse_argstring(self.rung, line))
-        settings = options.pop("settings")  # all other options are parameters of try_kernel
-        for name in ("shapes", "beside"):
-            if options[name] is not None:
-                options[name] = [item.strip() for item in options[name].split(",")]
-        try:
-            harness = Harness().but(**parse_settings(settings))
-            return try_kernel(source, file=FILE, harness=harness, progress=one_line(), **options)
-        except WorklogError as error:
-            raise MagicFailed(f"%%rung: {compile_errors(error, source)}") from None
-        except KeyboardInterrupt:
-            raise MagicFailed("%%rung: interrupted: nothing is running any more") from None
-        finally:
-            clear_output(wait=True)
-
-    @magic_arguments()
-    @argument("name", help=f"One of {', '.join(PUZZLES)}.")
-    @cell_magic
-    def puzzle(self, line: str, cell: str) -> Graded:
-        """Grade the cell's kernel as an answer to a puzzle of notebook 05."""
-        source = f"\n{cell}"
-        try:
-            return attempt(parse_argstring(self.puzzle, line).name, source)
-        except WorklogError as error:
-            raise MagicFailed(f"%%puzzle: {compile_errors(error, source)}") from None
-
-    @no_var_expand
-    @line_cell_magic
-    def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
-        """Time the work that an expression, or a cell, enqueues on the GPU.
-
-        worklog.time has options.
-        """
-        source = (line if cell is None else cell).strip()
-        shell = cast("Any", self.shell)
-        if not source or (cell is not None and line.strip()):
-            raise UsageError(
-                "give an expression, as %time_gpu torch.mm(a, b), or a cell's code below %%time_gpu"
-            )
-        code = compile(shell.transform_cell(source), "<time_gpu>", "exec")
-        title = source.splitlines()[0][:TITLE]
-        if title != source:
-            title += " …"
-        try:
-            return timing.time(lambda: exec(code, shell.user_ns), name=title)
-        except WorklogError as error:
-            raise MagicFailed(f"%time_gpu: {error}") from None
-
-
-def one_line() -> Progress:
-    """Return a function that prints progress in one line.
-
-    It prints at most every PAUSE_S seconds, because the gate reports every launch.
-    """
-    due = 0.0
-
-    def show(finished: int, total: int, step: str) -> None:
-        nonlocal due
-        if time.monotonic() <= due:
-            return
-        due = time.monotonic() + PAUSE_S
-        count = f" ({finished + 1} of {total})" if finished < total else ""
-        print(f"\r{step}{count}", end="", flush=True)
-
-    return show
-
-
-def compile_errors(error: Exception, source: str) -> str:
-    """Return the compiler's errors in a cell, each with its line and that line's text.
-
-    Of any other error, return the message, without the compiler's log if the entry is unknown.
-    """
-    pattern = rf"^{FILE}[:(](\d+)\)?:(?!\s*(?:warning|note)\b)\s*(?:(?:catastrophic )?error[^:]*:\s*)?(.+)$"
-    errors = re.findall(pattern, str(error), re.MULTILINE)
-    if not errors:
-        return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
-    lines = source.splitlines()
-    return "\n".join(
-        f"{FILE}:{number}: {message}\n    {lines[int(number) - 1].strip()}"
-        for number, message in errors
-    )
-
-
-def load(shell: Any) -> None:
-    """Register `%%rung`, `%%puzzle`, `%time_gpu` and `%%time_gpu` with a shell."""
-    shell.register_magics(RungMagics)

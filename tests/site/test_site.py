@@ -12,10 +12,10 @@ import pytest
 
 from tests.lab.grid import UNBIASED_US, small_grid
 from worklog.errors import NotRecorded
-from worklog.lab import api, site
-from worklog.lab.readings import Answers
+from worklog.lab.answers import Answers
 from worklog.problem import Shape
 from worklog.runs.text import duration
+from worklog.site import api, chapters, front_page, panel_answers
 from worklog.viewer.accesses import access
 
 
@@ -31,11 +31,13 @@ def test_the_panel_of_the_site_has_the_reading_of_each_choice_beside_the_unbiase
     grid.measurements = [
         m for m in grid.measurements if m.kernel == "warptiled" and {*m.changed} <= few_settings
     ]
-    data = data_of(site.answers(grid))
+    data = data_of(panel_answers.answers(grid))
     source = Answers([grid])
     timed = [m for m in grid.measurements if m.status == "measured"]
-    computed = math.prod(len(pitfall.values) for pitfall in site.COMPUTED)
-    free = [len(site.QUEUE.values) if m.changed.get("timer") == "host" else 1 for m in timed]
+    computed = math.prod(len(pitfall.values) for pitfall in panel_answers.COMPUTED)
+    free = [
+        len(panel_answers.QUEUE.values) if m.changed.get("timer") == "host" else 1 for m in timed
+    ]
     assert 100 < len(data["answers"]) <= computed * sum(free)
     start = data["start"]
     assert (source.kernels[start["kernel"]], source.shapes[start["size"]]) == (
@@ -59,7 +61,7 @@ def test_a_grid_without_an_unbiased_reading_makes_no_panel():
     grid = small_grid()
     grid.measurements = [m for m in grid.measurements if m.changed]
     with pytest.raises(NotRecorded, match="no unbiased reading"):
-        site.answers(grid)
+        panel_answers.answers(grid)
 
 
 def paragraphs(*texts: str) -> str:
@@ -67,8 +69,8 @@ def paragraphs(*texts: str) -> str:
 
 
 def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
-    believed = f"{site.BELIEVED}: faster."
-    outcome = f"{site.CAME}: slower."
+    believed = f"{chapters.BELIEVED}: faster."
+    outcome = f"{chapters.HAPPENED}: slower."
     page = paragraphs(
         "Title",
         believed,
@@ -85,7 +87,7 @@ def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
     )
     two_paragraphs = paragraphs(believed, outcome).replace("\n", "")
     one_paragraph = paragraphs(f"{believed} {outcome}")
-    assert site.beliefs(page) == [two_paragraphs, one_paragraph]
+    assert chapters.beliefs(page) == [two_paragraphs, one_paragraph]
 
 
 def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_that_lanes_read():
@@ -94,7 +96,7 @@ def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_th
         for kind in access("naive").document["kinds"]
         if kind["text"] == "32 lanes read 32 floats of A"
     )
-    picture = site._load("naive")
+    picture = front_page._load("naive")
     paths = dict.fromkeys(("used", "pale"), 0)
     for kind, path in re.findall(r'<path class="(\w+)" d="(.*?)"', picture):
         paths[kind] += path.count("M")

@@ -1,0 +1,173 @@
+// The accesses of a warp, decoded from a document of worklog.viewer.accesses: the elements of A, B
+// and C that they touch, and the words of memory to draw.
+
+const LANES = 32;
+const BANKS = 32;
+const WORD_BYTES = 4;
+const SECTOR_WORDS = 8;
+const SECTORS_IN_A_ROW = 4;
+
+function range(count) {
+    return [...Array(count).keys()];
+}
+
+// The number of words that each lane accesses.
+function wordsOfLane(kind) {
+    return Math.max(1, kind.width / WORD_BYTES);
+}
+
+// A warp's accesses in order: each has a kind, the array's name, the byte and the element where it
+// begins, and the number of waits before it.
+function accessesOf(shown, warp) {
+    const last = shown.kinds.map(() => ({ byte: 0, element: 0 }));
+    const accesses = [];
+    let waits = 0;
+    for (const [number, bytes = 0, elements = 0] of shown.steps[warp]) {
+        const kind = shown.kinds[number];
+        if ("wait" in kind) {
+            waits += 1;
+            continue;
+        }
+        last[number].byte += bytes;
+        last[number].element += elements;
+        accesses.push({ kind, name: shown.arrays[kind.array], ...last[number], waits });
+    }
+    return accesses;
+}
+
+// An element of a matrix by its number in row-major order.
+function elementAt(shown, matrix, number) {
+    const [, columns] = shown.matrices[matrix];
+    return { matrix, row: Math.floor(number / columns), column: number % columns };
+}
+
+// The elements that all lanes touch, or those of an access without lanes, as far as they are known.
+function elementsOf(shown, access) {
+    const { kind } = access;
+    if (kind.lanes) {
+        return range(LANES).flatMap((lane) => elementsOfLane(shown, access, lane));
+    }
+    if (kind.hold) {
+        return heldElements(shown, access, kind.hold);
+    }
+    return globalElements(shown, access, 0);
+}
+
+// The elements that a lane touches, as far as they are known.
+function elementsOfLane(shown, access, lane) {
+    const { kind } = access;
+    const offset = kind.lanes[lane];
+    if (offset === null) {
+        return [];
+    }
+    if (!kind.hold) {
+        return globalElements(shown, access, offset);
+    }
+    const lanesBefore = kind.lanes.slice(0, lane).filter((other) => other !== null);
+    const first = lanesBefore.length * wordsOfLane(kind);
+    return heldElements(shown, access, kind.hold.slice(first, first + wordsOfLane(kind)));
+}
+
+// The elements of A and B that words of shared memory hold. An unknown element has no offset.
+function heldElements(shown, access, offsets) {
+    const known = offsets.filter((offset) => offset !== null);
+    return known.map((offset) => {
+        const number = access.element + offset;
+        if (number < shown.of_a) {
+            return elementAt(shown, "A", number);
+        }
+        return elementAt(shown, "B", number - shown.of_a);
+    });
+}
+
+// The elements of a matrix in global memory. A bulk copy moves several strips of it.
+function globalElements(shown, access, offset) {
+    const { kind, name, byte } = access;
+    if (!shown.matrices[name]) {
+        return [];
+    }
+    const [strips, bytes, pitch] = kind.box ?? [1, wordsOfLane(kind) * WORD_BYTES, 0];
+    const start = Math.floor((byte + offset) / WORD_BYTES);
+    return range(strips).flatMap((strip) => {
+        const first = start + (strip * pitch) / WORD_BYTES;
+        return range(bytes / WORD_BYTES).map((word) => elementAt(shown, name, first + word));
+    });
+}
+
+// The words of memory to draw, as cells: place, colour, the lanes that access the word, and a
+// group, which is a sector, or a bank in a phase.
+function cellsOf(access) {
+    return access.kind.rows ? bankCells(access) : sectorCells(access);
+}
+
+function firstWord({ kind, byte }, lane) {
+    return Math.floor((byte + kind.lanes[lane]) / WORD_BYTES);
+}
+
+// The lanes that take part in an access.
+function activeLanes({ kind }) {
+    return range(LANES).filter((lane) => kind.lanes[lane] !== null);
+}
+
+// The lanes that access a word.
+function lanesAtWord(access, word) {
+    return activeLanes(access).filter((lane) => {
+        const first = firstWord(access, lane);
+        return word >= first && word < first + wordsOfLane(access.kind);
+    });
+}
+
+// A row of 32 banks for each wavefront, with a larger gap before each phase.
+function bankCells(access) {
+    const cells = [];
+    let y = -1.4;
+    access.kind.rows.forEach((wavefronts, phase) => {
+        wavefronts.forEach((words, wavefront) => {
+            y += wavefront ? 1.2 : 1.6;
+            cells.push(...wavefrontCells(access, words, { y, phase, isFirst: !wavefront }));
+        });
+    });
+    return cells;
+}
+
+function wavefrontCells(access, words, { y, phase, isFirst }) {
+    const { kind, byte } = access;
+    const first = Math.floor(byte / WORD_BYTES);
+    const wordOfBank = new Map();
+    for (const word of words) {
+        const bank = (((first + word) % BANKS) + BANKS) % BANKS;
+        wordOfBank.set(bank, first + word);
+    }
+    const isInPhase = (lane) => Math.floor((lane * kind.rows.length) / LANES) === phase;
+    return range(BANKS).map((bank) => {
+        const cell = { x: bank, y, group: `${phase}/${bank}`, colour: "idle", lanes: [] };
+        if (wordOfBank.has(bank)) {
+            cell.colour = isFirst ? "first" : "later";
+            cell.lanes = lanesAtWord(access, wordOfBank.get(bank)).filter(isInPhase);
+        }
+        return cell;
+    });
+}
+
+// Each sector that an access touches, in the order of memory.
+function sectorCells(access) {
+    const sectors = new Set();
+    for (const lane of activeLanes(access)) {
+        for (const word of range(wordsOfLane(access.kind))) {
+            sectors.add(Math.floor((firstWord(access, lane) + word) / SECTOR_WORDS));
+        }
+    }
+    const inOrder = [...sectors].sort((a, b) => a - b);
+    return inOrder.flatMap((sector, place) =>
+        range(SECTOR_WORDS).map((word) => {
+            const lanes = lanesAtWord(access, sector * SECTOR_WORDS + word);
+            return {
+                x: (place % SECTORS_IN_A_ROW) * 8.7 + word,
+                y: Math.floor(place / SECTORS_IN_A_ROW) * 1.35 + 0.2,
+                group: sector,
+                colour: lanes.length ? "used" : "pale",
+                lanes,
+            };
+        }),
+    );
+}

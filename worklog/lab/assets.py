@@ -1,0 +1,26 @@
+"""The JavaScript, the style sheets and the colours that the widgets and the web site share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+# A widget's scripts are one module: panel.js and access.js use the names of the files before them.
+PANEL_SCRIPTS = ("dom.js", "panel.js")
+ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
+
+
+def assets(*names: str) -> str:
+    """Return the texts of files next to this module, such as panel.js, one after the other."""
+    folder = Path(__file__).parent
+    return "\n\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def palette(selector: str, roles: Mapping[str, str], scheme: str) -> str:
+    """Return a CSS rule that defines the charts' colours.
+
+    roles: colours by role
+    scheme: light or dark
+    """
+    colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
+    return f"{selector}{{{colours}color-scheme:{scheme}}}\n"

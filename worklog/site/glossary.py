@@ -1,0 +1,75 @@
+"""The terms of the site, which each page explains at their first use."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+GLOSSARY = {
+    "wavefront": (
+        "what shared memory delivers to a warp in one clock: at most one 4-byte word of each bank"
+    ),
+    "sector": (
+        "32 bytes of memory that begin at a multiple of 32: the unit in which L1, L2 and DRAM "
+        "move data"
+    ),
+    "request": "one load or store instruction of a warp: 32 lanes at once",
+    "lane": "one of the 32 threads of a warp",
+    "bank": (
+        "one of the 32 columns of shared memory, 4 bytes wide; two words of one bank take two "
+        "wavefronts"
+    ),
+    "occupancy": (
+        "the warps that are resident on a multiprocessor, as a share of the most that it can hold"
+    ),
+    "floor": (
+        "a lower bound of a kernel's time: the busiest of four units, at its peak rate all the time"
+    ),
+    "rung": "a kernel of the ladder, which adds one idea to the one before",
+    "u·D": (
+        "the unit of the gate's error: u is half a unit in the last place, D the root of the sum "
+        "of (a·b)²"
+    ),
+    "E1": "a family of inputs: integers as large as K allows for an exact result in any order",
+    "E2": (
+        "a family of inputs: A of odd integers of 12 bits, B of 1 and −1, which shows operands "
+        "that were rounded"
+    ),
+    "E3": "a family of inputs: E2 with A and B exchanged",
+    "gremlin": "one of the article's four mistakes of a benchmark; the others are called pitfalls",
+    "pitfall": "a setting of a benchmark that makes its times too short or too long",
+    "harness": (
+        "the code that times a kernel: it waits, flushes L2, launches, takes samples and stops"
+    ),
+    "gate": (
+        "the check that a kernel must pass before it is timed: exact results, precision, no data "
+        "races"
+    ),
+    "ceiling": "the rate that was measured on the same card with multiply-adds in FP32 alone",
+}
+
+
+def glossary() -> str:
+    """Return the terms as a list. The first use of a term on each page links to it."""
+    terms = (
+        f'<dt id="{_anchor(term)}">{term}</dt><dd>{escape(meaning[:1].upper() + meaning[1:])}.</dd>'
+        for term, meaning in GLOSSARY.items()
+    )
+    return f"<dl>{''.join(terms)}</dl>"
+
+
+def with_terms(body: str) -> str:
+    """Return HTML in which the first use of each term links to the glossary.
+
+    Only paragraphs have links. A link shows the term's meaning on hover.
+    """
+    for term, meaning in GLOSSARY.items():
+        link = f'<a class="term" href="index.html#{_anchor(term)}" title="{escape(meaning)}">'
+        first_use = rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)"
+        body = re.sub(first_use, rf"\1{link}\2</a>", body, count=1)
+    return body
+
+
+def _anchor(term: str) -> str:
+    """Return the id of a term in the glossary."""
+    return "term-" + re.sub(r"\W", "", term)

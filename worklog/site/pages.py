@@ -1,0 +1,86 @@
+"""HTML pages that need no server, no network and no Python.
+
+They have one head, and the charts' colours, light and dark.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from worklog.lab.assets import ACCESS_SCRIPTS, assets, palette
+from worklog.plots.style import DARK, LIGHT
+
+HEADER = """\
+<header><nav aria-label="worklog">
+<a href="index.html">worklog</a> <a href="index.html#story">story</a>
+<a href="index.html#panel">panel</a>
+<a href="access.html">what a warp touches</a> <a href="index.html#ladder">ladder</a>
+<a href="wrong.html">what we got wrong</a> <a href="index.html#glossary">glossary</a>
+<a href="api.html">Python interface</a>
+</nav></header>"""
+
+
+def read_part(name: str) -> str:
+    """Return the text of a file next to this module."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
+
+
+def filled(name: str, **values: str) -> str:
+    """Return a template next to this module with its $NAMEs replaced by `values`."""
+    return Template(read_part(name)).substitute(values)
+
+
+def packed(data: Any) -> str:
+    """Return data as text that a page decodes with atob and DecompressionStream."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+
+
+def document(title: str, about: str, body: str, *styles: str) -> str:
+    """Return a whole page.
+
+    about: a sentence for search engines
+    styles: style sheets that follow site.css
+    """
+    light = palette(":root", LIGHT, "light")
+    dark = palette(":root", DARK, "dark")
+    colours = f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"
+    style = "\n".join([colours, read_part("site.css"), *styles])
+    return filled("page.html", title=escape(title), about=escape(about), style=style, body=body)
+
+
+def site_page(title: str, about: str, body: str) -> str:
+    """Return a page with the site's header."""
+    main = f'{HEADER}\n<main class="chapter">\n{body}\n</main>'
+    return document(f"worklog: {title}", about, main)
+
+
+def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
+    """Return the page of access.js for documents of worklog.viewer.accesses.
+
+    The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step.
+    header: HTML above the viewer
+    """
+    documents = {accessed["kernel"]: accessed for accessed in accesses}
+    title = next(iter(documents)) if len(documents) == 1 else "the rungs"
+    body = filled(
+        "access.html",
+        header=header,
+        title=escape(title),
+        script=assets(*ACCESS_SCRIPTS),
+        data=packed(documents),
+    )
+    return document(
+        f"worklog: what a warp touches, {title}",
+        "What each warp of a CUDA kernel touches, from the addresses that the compiled code "
+        "executed.",
+        body,
+        assets("panel.css", "access.css"),
+    )
