@@ -1,13 +1,13 @@
 """Measure SGEMM kernels on NVIDIA GPUs.
 
-The package has a ladder of kernels, a timing harness, and a gate that checks every kernel before it is
-timed. Each fix of the harness can be switched off. Names load their module on first use.
+The package has a ladder of kernels, a timing harness, and a gate that checks every kernel before it
+is timed. Each fix of the harness can be switched off. Names load their module on first use.
 
 `results` measures if there is a GPU, and otherwise loads a recording, so that the same call works
-everywhere. `measure` always measures, needs a GPU, and also accepts your kernels. `open_run` only loads a
-saved or recorded run. `ablate` returns a rung's times with each fix of the harness switched off, measured
-or recorded. `try_kernel` checks the source text of a kernel, on the emulator if there is no GPU, and
-compares it with the rungs:
+everywhere. `measure` always measures, needs a GPU, and also accepts your kernels. `open_run` only
+loads a saved or recorded run. `ablate` returns a rung's times with each fix of the harness switched
+off, measured or recorded. `try_kernel` checks the source text of a kernel, on the emulator if there
+is no GPU, and compares it with the rungs:
 
     run = worklog.results(["naive", "warptiled"], shapes=[1024, 4096])
     run = worklog.measure(worklog.Kernel.from_file("mine.cu"), shapes=(256, 512, 1024))
@@ -15,8 +15,8 @@ compares it with the rungs:
     run = worklog.ablate("vectorized")
     trial = worklog.try_kernel(Path("mine.cu").read_text())
 
-A tuple of three numbers is one shape, (M, N, K), and a list is several. Errors that you can act on are in
-`worklog.errors`.
+A tuple of three numbers is one shape, (M, N, K), and a list is several. Errors that you can act on
+are in `worklog.errors`.
 """
 
 from __future__ import annotations

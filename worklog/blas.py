@@ -1,8 +1,8 @@
 """`worklog.sgemm`: the kernels of this package as a function of arrays.
 
 CuPy arrays and PyTorch tensors are multiplied on the library's current stream, NumPy arrays on the
-emulator. A Plan keeps whatever doesn't depend on the matrices' addresses, so that a repeated call only
-looks up the plan.
+emulator. A Plan keeps whatever doesn't depend on the matrices' addresses, so that a repeated call
+only looks up the plan.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MOST_PLANS = 1024
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 FLOAT32 = np.dtype(np.float32)
 
-# An array without its address: "numpy", "cupy" or "torch"; the number of its GPU, None for the host; its sizes; its
-# strides, in elements for PyTorch and in bytes for the other libraries.
+# An array without its address: "numpy", "cupy" or "torch"; the number of its GPU, None for the
+# host; its sizes; its strides, in elements for PyTorch and in bytes for the other libraries.
 Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
 
@@ -56,30 +56,34 @@ def sgemm(
 ) -> Matrix:
     """Compute C = alpha A B + beta C in float32, as BLAS defines it, and return C.
 
-    A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, each row-major or
-    column-major without gaps. C: written in place; None for a new matrix, column-major if A and B are. The work is
-    enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
-    and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split, or best where the table
-    expects that to be faster, and below K = 700, where split can be further off); or a kernel. These two take matrices
-    that are all row-major or all column-major, at addresses in the kernel's domain; for others, "split" takes best and
-    warns once, and a kernel is an error. NumPy arrays are multiplied on the emulator, up to 512 x 512 x 512.
+    A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU,
+    each row-major or column-major without gaps. C: written in place; None for a new matrix,
+    column-major if A and B are. The work is enqueued on the library's current stream and not waited
+    for. mode: "fp32" for the rung best, which takes any shape and order; "split" for FP32 through
+    tensor cores on compute capability 9.0 (the rung split, or best where the table expects that to
+    be faster, and below K = 700, where split can be further off); or a kernel. These two take
+    matrices that are all row-major or all column-major, at addresses in the kernel's domain; for
+    others, "split" takes best and warns once, and a kernel is an error. NumPy arrays are multiplied
+    on the emulator, up to 512 x 512 x 512.
 
-    max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error (|alpha| |A| |B| +
-    |beta C|) in each element, whatever the matrices hold: best, split, or one with sums in double precision, from
-    max_error = 6e-8 on. The bounds (worklog.kernel.best) count roundings and follow from the shape alone, so the
-    matrices aren't read first; usual errors are far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements
-    for which |A| |B|, |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
+    max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error
+    (|alpha| |A| |B| + |beta C|) in each element, whatever the matrices hold: best, split, or one
+    with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.best) count
+    roundings and follow from the shape alone, so the matrices aren't read first; usual errors are
+    far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements for which |A| |B|,
+    |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
     their rows of C, those in B their columns, as in FP32, and no other element.
 
-    A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs more
-    and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it must
-    not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. The table of best
-    was measured on an H200 and an H100: a GPU of another compute capability, or with another number of multiprocessors,
-    is warned of once; elsewhere split is expected to follow the peak of the memory, which is not measured. A process
-    reads and compiles a rung's file once: restart it after editing the file.
+    A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first
+    call that needs more and is then reused. So a CUDA graph can be captured after one call with the
+    same shapes on the same stream; it must not run at the same time as other calls on that stream,
+    and with CuPy a call in a capture needs C. The table of best was measured on an H200 and an
+    H100: a GPU of another compute capability, or with another number of multiprocessors, is warned
+    of once; elsewhere split is expected to follow the peak of the memory, which is not measured. A
+    process reads and compiles a rung's file once: restart it after editing the file.
 
-    Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no kernel keeps; NoGpu,
-    OutOfMemory, LaunchFailed.
+    Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no
+    kernel keeps; NoGpu, OutOfMemory, LaunchFailed.
     """
     numbers: tuple[Any, ...] = (alpha, beta, 0.0 if max_error is None else max_error)
     for name, value in zip(("alpha", "beta", "max_error"), numbers, strict=True):
@@ -128,7 +132,8 @@ def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> 
     """
     if plan.shape.flops > MOST_EMULATED:
         raise BadSetting(
-            f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors"
+            f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch "
+            "tensors"
         )
     if plan.swapped:
         a, b = b, a
@@ -157,7 +162,8 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
     library = _library(array.__class__)
     if not library:
         raise BadSetting(
-            f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch tensor"
+            f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch "
+            "tensor"
         )
     torch = sys.modules["torch"] if library == "torch" else None
     if array.dtype != (torch.float32 if torch else FLOAT32):
@@ -219,7 +225,8 @@ class Plan:
 
     mode: or the largest error, a float
     has_alpha: whether alpha isn't 0
-    units: the largest powers of two that the addresses of A, B and C are multiples of, 0 for 256 and more
+    units: the largest powers of two that the addresses of A, B and C are multiples of, 0 for 256
+        and more
     layout_a, layout_b, layout_c: None for a new C
 
     size: of C
@@ -227,8 +234,10 @@ class Plan:
     swapped: whether C^T = B^T A^T is computed, since C is column-major
     reads: whether A and B are read
     place: the GPU, None for the emulator
-    launches: functions of the driver, with their arguments after the stream; empty until they are compiled
-    values: read by the launches: alpha, the addresses of A and B, beta, the addresses of C and the workspace
+    launches: functions of the driver, with their arguments after the stream; empty until they are
+        compiled
+    values: read by the launches: alpha, the addresses of A and B, beta, the addresses of C and the
+        workspace
     workspace: the number of its elements
 
     Raises BadSetting for matrices that don't fit each other.
@@ -312,7 +321,10 @@ class Plan:
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
         # The choice of best also depends on the orders.
         if not (a_by_rows and b_by_rows) and kernel.choose is not best.choose:
-            reason = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+            reason = (
+                f"some matrices are row-major and some column-major, and {kernel.name} takes "
+                "one order for all"
+            )
             if mode != "split":
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
@@ -324,7 +336,8 @@ class Plan:
                 if address_unit % unit:
                     needs = f"which {kernel.name} needs ({kernel.domain})"
                     raise BadSetting(
-                        f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, or copy"
+                        f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, "
+                        "or copy"
                     )
             return kernel
         aligned = all(address_unit % ALIGNMENT == 0 for address_unit in units)
@@ -440,7 +453,8 @@ class OnGpu:
 
         Raises OutOfMemory, and BadSetting in a capture.
         """
-        # The legacy default stream can't be captured, and asking about it would end another stream's capture.
+        # The legacy default stream can't be captured, and asking about it would end another
+        # stream's capture.
         is_capturing = bool(stream) and bool(
             sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream)
         )

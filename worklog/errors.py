@@ -1,8 +1,8 @@
 """The errors that a user can cause or meet, in one family.
 
-Each message states what is wrong, where, and what to do, in one line (a compiler's log may follow). The
-command line prints the message without a traceback and exits with `exit_code`. An error has its own class
-if some code, also a user's, distinguishes it from other errors.
+Each message states what is wrong, where, and what to do, in one line (a compiler's log may follow).
+The command line prints the message without a traceback and exits with `exit_code`. An error has its
+own class if some code, also a user's, distinguishes it from other errors.
 """
 
 import json
@@ -56,8 +56,8 @@ def hinted(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
 def install_command(extra: str = "") -> str:
     """Return the command that adds an extra of gemm-worklog to this installation.
 
-    It names the checkout or the wheel's address, because pip finds gemm-worklog by its name only if an
-    index has it.
+    It names the checkout or the wheel's address, because pip finds gemm-worklog by its name only if
+    an index has it.
 
     extra: "" adds what is missing
     """
@@ -127,15 +127,18 @@ def listed(argument: str, values: Any) -> list[Any]:
 
 
 class NoGpu(WorklogError):
-    """A live measurement needs a usable CUDA GPU, and there is none, or another measurement runs on it."""
+    """There is no usable CUDA GPU, or another measurement runs on it."""
 
 
 class BadSetting(WorklogError):
-    """A size, a setting, an option, a problem or a name does not exist, or its value can't be used."""
+    """A size, setting, option, problem or name doesn't exist, or its value can't be used."""
 
 
 class CompileFailed(WorklogError):
-    """A kernel does not compile, or isn't in its source; the message holds the compiler's message and the line."""
+    """A kernel does not compile, or isn't in its source.
+
+    The message holds the compiler's message and the line.
+    """
 
 
 class NvrtcMissing(WorklogError):

@@ -1,7 +1,7 @@
 """The pitfalls that bias a measurement, each with the setting that avoids it.
 
-Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is only
-added here.
+Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is
+only added here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal, TypedDict, Unpack
 from worklog.errors import BadSetting, check_keywords, hinted, meant
 
 Value = str | bool
-# The values of the settings, for type checkers; PITFALLS has them at run time. A setting of RULES is a
-# str, because numbers may follow its value, as in "count:10".
+# The values of the settings, for type checkers; PITFALLS has them at run time. A setting of RULES
+# is a str, because numbers may follow its value, as in "count:10".
 Timer = Literal["events", "graph", "host"]
 L2 = Literal["flush", "rotate", "warm"]
 Offset = Literal["removed", "kept"]
@@ -45,7 +45,8 @@ class Pitfall:
     what: str  # goes wrong
     article: int | None = None  # the number among the article's four pitfalls
     corrupts: str = "TFLOP/s"  # the number that the pitfall changes
-    # Whether the pitfall changes how samples are taken. Otherwise its effect follows from unbiased samples.
+    # Whether the pitfall changes how samples are taken. Otherwise its effect follows from unbiased
+    # samples.
     resampled: bool = True
     also: tuple[Value, ...] = ()  # further unbiased values
 
@@ -61,7 +62,8 @@ class Pitfall:
             names = [str(choice) for choice in self.values]
             advice = meant(str(value), names)
             raise BadSetting(
-                f"{self.setting} = {value!r} is not a setting{advice}: choose from {', '.join(names)}"
+                f"{self.setting} = {value!r} is not a setting{advice}: choose from "
+                f"{', '.join(names)}"
             )
 
     def is_biased(self, value: Value) -> bool:
@@ -74,8 +76,8 @@ def rule(value: Value) -> Value:
     return value.partition(":")[0] if isinstance(value, str) else value
 
 
-# The values of these settings, each with the names and defaults of its numbers, which may follow after ":". A
-# clock of 0 MHz is chosen automatically. worklog.harness.rules has the rules.
+# The values of these settings, each with the names and defaults of its numbers, which may follow
+# after ":". A clock of 0 MHz is chosen automatically. worklog.harness.rules has the rules.
 RULES: dict[str, dict[str, dict[str, float]]] = {
     "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
     "warmup": {
@@ -126,8 +128,8 @@ class HarnessSettings(PitfallSettings, total=False):
 class Harness:
     """How to measure.
 
-    Each field up to `roof` belongs to a pitfall, and its default is unbiased. The other fields state how
-    long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
+    Each field up to `roof` belongs to a pitfall, and its default is unbiased. The other fields
+    state how long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
     """
 
     clocks: str = "watched"
@@ -168,11 +170,13 @@ class Harness:
             )
         if self.timer == "graph" and self.l2 == "flush":
             raise BadSetting(
-                "timer = graph cannot flush between its launches: set l2=rotate too (cold) or l2=warm"
+                "timer = graph cannot flush between its launches: set l2=rotate too (cold) or "
+                "l2=warm"
             )
         if self.timer == "graph" and self.warmup == "none":
             raise BadSetting(
-                "timer = graph and warmup = none contradict: what is recorded has been launched before"
+                "timer = graph and warmup = none contradict: what is recorded has been launched "
+                "before"
             )
 
     def _check_sampling(self, name: str) -> None:
@@ -256,25 +260,32 @@ PITFALLS = (
     _pitfall("offset", ("kept",), "the event pair has a length",
              "Two events around nothing read some microseconds; every kernel gets them on top.", resampled=False),
     _pitfall("statistic", ("mean", "min", "first"), "one fat outlier",
-             "A mean follows the one sample that was interrupted; a minimum shows the luckiest.", resampled=False),
+             "A mean follows the one sample that was interrupted; a minimum shows the "
+             "luckiest.", resampled=False),
     _pitfall("order", ("sequential",), "drift between two kernels",
-             "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
+             "Timed one after the other, kernel and baseline run at different clocks and "
+             "temperatures.",
              corrupts="of cuBLAS"),
     _pitfall("turns", ("fixed",), "what ran before",
-             "A kernel that ran just before has left its code in the instruction caches. If all turns have one order, "
+             "A kernel that ran just before has left its code in the instruction caches. If all "
+             "turns have one order, "
              "each kernel always follows the same other one.", corrupts="of cuBLAS"),
     _pitfall("placement", ("fixed",), "buffers and code stay in one place",
-             "Buffers and code lie in one place for all samples; a time can depend on the addresses of A, B, C and of "
+             "Buffers and code lie in one place for all samples; a time can depend on the "
+             "addresses of A, B, C and of "
              "the code, and an interval over launches in one place can't see it."),
-    _pitfall("inputs", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong answers."),
+    _pitfall("inputs", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong "
+                                                       "answers."),
     _pitfall("gate", (False, "article"), "wrong answers are fast",
-             "Without a check, the fastest kernel is the one that does least; with a loose one, BF16."),
+             "Without a check, the fastest kernel is the one that does least; with a loose one, "
+             "BF16."),
     _pitfall("baseline", ("tf32",), "the baseline runs on another datapath",
              "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.", corrupts="of cuBLAS"),
     _pitfall("roof", ("bf16_datasheet",), "the wrong roof",
              "A share of another datapath's peak says nothing.", corrupts="of the roof", resampled=False),
 )  # fmt: skip
-# How long to measure: the meaning of each setting, and its lowest and highest number, or None for text.
+# How long to measure: the meaning of each setting, and its lowest and highest number, or None for
+# text.
 SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "precision": (
         "relative half-width of the 95 % interval at which sampling stops",
@@ -284,7 +295,11 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "most_samples": ("maximum number of samples", (1, math.inf)),
     "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
     "stopping": (
-        f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it doesn't check",
+        (
+            f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it "
+            "doesn't "
+            "check"
+        ),
         None,
     ),
     "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
@@ -301,8 +316,8 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
         (0, 1e9),
     ),
 }
-# These pitfalls change how to measure, and the ablation sets all of them together. The excluded pitfalls
-# change what is measured.
+# These pitfalls change how to measure, and the ablation sets all of them together. The excluded
+# pitfalls change what is measured.
 HOW_ONE_MEASURES = tuple(
     pitfall.setting
     for pitfall in PITFALLS

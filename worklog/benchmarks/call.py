@@ -83,7 +83,8 @@ class Call:
         """Raise BadSetting if the call can't be timed under this harness."""
         if not isinstance(harness, Harness):
             raise BadSetting(
-                f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
+                f"worklog.time: harness is {type(harness).__name__}: give one such as "
+                "worklog.Harness().but(l2='warm')"
             )
         if self.timer and (harness.l2 == "rotate" or harness.timer != "events"):
             raise BadSetting(

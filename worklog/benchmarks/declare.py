@@ -37,8 +37,8 @@ Skip = Callable[[Mapping[str, Any]], str | bool | None]
 class State:
     """One configuration of a declared benchmark, as the decorated function gets it.
 
-    `state["N"]` or `state.N` is the value of an axis: an int, a float, a str, or the object that the
-    axis names.
+    `state["N"]` or `state.N` is the value of an axis: an int, a float, a str, or the object that
+    the axis names.
 
     stream: the harness's CUDA stream as an integer handle; the current one of CuPy and PyTorch
     device: the GPU (worklog.runs.Gpu)
@@ -76,7 +76,7 @@ class State:
         self.work["elements"] += count
 
     def reads(self, count: float) -> None:
-        """Add bytes that one call reads from memory, for GB/s and the share of the measured copy."""
+        """Add bytes that one call reads from memory, for GB/s and its share of a copy."""
         self.work["reads"] += count
 
     def writes(self, count: float) -> None:
@@ -196,16 +196,17 @@ def bench(
 ) -> Callable[[Function], Benchmark]:
     """Return a decorator that declares a benchmark.
 
-    The function gets a `State` at each combination of the axes' values. It returns a launcher, which
-    takes nothing, or a required parameter `stream` (the handle); or it calls state.run; or it
-    enqueues the work itself, and then is what is timed. Work goes to the current stream. What raises
-    CompileFailed or has no memory is skipped with the reason, and the other configurations go on.
-    Results aren't checked. `worklog bench FILE.py` measures all benchmarks of a file.
+    The function gets a `State` at each combination of the axes' values. It returns a launcher,
+    which takes nothing, or a required parameter `stream` (the handle); or it calls state.run; or it
+    enqueues the work itself, and then is what is timed. Work goes to the current stream. What
+    raises CompileFailed or has no memory is skipped with the reason, and the other configurations
+    go on. Results aren't checked. `worklog bench FILE.py` measures all benchmarks of a file.
 
     axes: as "N[pow2]=20:26", "dtype[str]=float32,float16", or Axis
-    named: axes whose values are given in Python: a list of numbers or strings, or a mapping from names
-        to any objects, such as functions and types
-    together: names of axes, or several groups of names, that go together instead of in all combinations
+    named: axes whose values are given in Python: a list of numbers or strings, or a mapping from
+        names to any objects, such as functions and types
+    together: names of axes, or several groups of names, that go together instead of in all
+        combinations
     skip: gets the values of a configuration before anything else is done, and returns why it is
         skipped, or None
     name: of the benchmark (default: the function's)
@@ -225,7 +226,8 @@ def bench(
     are_axes = all(type(axis) in (str, Axis) for axis in axes)
     if not are_axes or isinstance(together, str) or isinstance(skip, str):
         raise BadSetting(
-            "worklog.bench: give axes as texts, together as a list of names, skip as a function of values"
+            "worklog.bench: give axes as texts, together as a list of names, skip as a function "
+            "of values"
         )
     space_axes = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
     space_axes += [_axis(axis, values) for axis, values in named.items()]
@@ -319,8 +321,8 @@ def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
 
     axes: as "N[pow2]=10:12"
 
-    Raises BadSetting for an axis that no benchmark has, and for values of another kind; int and pow2
-    are one kind.
+    Raises BadSetting for an axis that no benchmark has, and for values of another kind; int and
+    pow2 are one kind.
     """
     texts = {}
     for text in listed("axes", axes):

@@ -40,7 +40,10 @@ class NvbenchState(declare.State):
     """A declared benchmark's state with NVBench's names."""
 
     def get_int64(self, name: str) -> Any:
-        """Return the value of an axis, of any kind. Raises BadSetting for an unknown one."""
+        """Return the value of an axis, of any kind.
+
+        Raises BadSetting for an unknown one.
+        """
         return self[name]
 
     def get_int64_or_default(self, name: str, default: Any) -> Any:
@@ -68,7 +71,8 @@ class NvbenchState(declare.State):
         handle = stream.ptr if hasattr(stream, "ptr") else stream.__cuda_stream__()[1]  # CuPy: ptr
         if handle != self.stream:
             raise BadSetting(
-                "state.set_stream: the harness times its own stream, which is the current one: use that"
+                "state.set_stream: the harness times its own stream, which is the current one: "
+                "use that"
             )
 
     def add_element_count(self, count: int, column_name: str = "") -> None:
@@ -91,7 +95,10 @@ class NvbenchState(declare.State):
         sync: bool = False,
         timer: bool = False,
     ) -> None:
-        """Time `launcher(launch)`, as State.run; with timer=True `launcher(launch, timer)`."""
+        """Time `launcher(launch)`, as State.run.
+
+        With timer=True `launcher(launch, timer)`.
+        """
         if timer:
             self.run(lambda stopwatch: launcher(self, stopwatch), sync=sync, timer=True)
         else:

@@ -97,7 +97,10 @@ class _Joiner:
         self.loads.clear()
 
     def _access(self, instruction: Instruction) -> tuple[str, _Part] | None:
-        """Return the register that the address comes from, and the access; None if it can't be joined."""
+        """Return the register that the address comes from, and the access.
+
+        None if it can't be joined.
+        """
         parts = instruction.parts
         is_plain = parts[0] in ("ld", "st") and "shared" in parts and not {*parts[:-1]} - PLAIN
         if not is_plain or instruction.guard or len(instruction.operands) != 2:
@@ -114,7 +117,10 @@ class _Joiner:
         return root, _Part(instruction.pc, base + address.offset, size * elements, base)
 
     def _moved(self, instruction: Instruction) -> tuple[str, int] | None:
-        """Return a register and the number that the instruction adds to it; None for anything else."""
+        """Return a register and the number that the instruction adds to it.
+
+        None for anything else.
+        """
         name = instruction.parts[0]
         if name not in ("add", "sub") or instruction.guard or len(instruction.operands) != 3:
             return None
@@ -232,7 +238,10 @@ def _explains(kernel: Kernel, machine_code: Mapping[str, int]) -> bool:
 
 
 def _is_reached(target: tuple[int, ...], single: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether these counts, each once or more, add up to a target. At most about MOST_SUMS sums are tried."""
+    """Return whether these counts, each once or more, add up to a target.
+
+    At most about MOST_SUMS sums are tried.
+    """
     remainder = target
     for counts in single:
         remainder = tuple(map(operator.sub, remainder, counts))

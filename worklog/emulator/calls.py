@@ -65,7 +65,8 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
     for name in sorted(reached[""]):
         if name in reached[name] and re.search(r"\.local\b[^;]*\[", texts[name]):
             raise UnsupportedInstruction(
-                f"the emulator doesn't support local arrays in {demangled(name)}, which calls itself"
+                f"the emulator doesn't support local arrays in {demangled(name)}, which calls "
+                "itself"
             )
         out += _function(functions[name], texts[name], registers)
     body = _SEQUENCE.sub(lambda call: _as_instruction(call[0], registers), body)
@@ -109,7 +110,8 @@ def _narrowed(functions: str, registers: _Registers) -> str:
                 continue
             if side == "%ret" or start != other_start or int(other_bits) <= int(bits):
                 raise UnsupportedInstruction(
-                    "the emulator doesn't support parameters that a function reads in other pieces than its "
+                    "the emulator doesn't support parameters that a function reads in other "
+                    "pieces than its "
                     "callers write"
                 )
             conversion = rf"cvt.u{max(int(bits), 16)}.u{other_bits} \1, {other};"
@@ -201,7 +203,7 @@ def _as_instruction(text: str, registers: _Registers) -> str:
 
 
 def _values(text: str, call: re.Match[str], names: list[str]) -> list[str]:
-    """Return the operands of a call that the emulator runs itself: its result, and its arguments."""
+    """Return the result and the arguments of a call that the emulator runs itself."""
     stored = re.findall(r"st\.param\.\w+\s*\[([\w$]+)(?:\+0)?\]\s*,\s*([^;]+);", text)
     loaded = re.findall(r"ld\.param\.\w+\s+([^,;]+),\s*\[([\w$]+)(?:\+0)?\]\s*;", text)
     values = dict(stored)

@@ -280,7 +280,10 @@ class Coverage:
 
     @cached_property
     def _input_names(self) -> dict[int, str]:
-        """The input that each instruction gives, by pc, for those that predicates depend on; "" if it computes."""
+        """The input that each instruction gives, by pc, for those that predicates depend on.
+
+        "" if it computes.
+        """
         definitions = dict(self._definitions)
         names = dict[int, str]()
         waiting = [register.name for register, _ in self.deciding.values()]
@@ -297,7 +300,10 @@ class Coverage:
         return names
 
     def _input(self, instruction: Instruction) -> str:
-        """Return the name of the input that an instruction's result is; "" if it computes the result."""
+        """Return the name of the input that an instruction's result is.
+
+        "" if it computes the result.
+        """
         row = instruction.opcode
         source = instruction.operands[-1]
         if isinstance(source, Special):
@@ -373,7 +379,9 @@ class Coverage:
 
 
 def _is_limit(instruction: Instruction) -> bool:
-    """Return whether it is a minimum, a maximum, a mask by a positive number or a shift whose choices are recorded."""
+    """Return whether the choices of a minimum, maximum, mask or shift are recorded.
+
+    A mask counts if it is a positive number."""
     name = instruction.parts[0]
     if name not in LIMITS or instruction.op not in PASSES or instruction.guard:
         return False
@@ -456,7 +464,10 @@ class _JudgeWriter:
             self._emit("mov.u32", Reg(f"%turns_{pc}", "b32"), _number(0))
 
     def _note(self, predicate: Reg) -> int:
-        """Return the number of the note that a predicate holds here. The note behind it says that it doesn't."""
+        """Return the number of the note that a predicate holds here.
+
+        The note behind it says that it doesn't.
+        """
         key = self.block_index, predicate.name, self.assignments[predicate.name]
         if key not in self.notes:
             number = 2 * len(self.notes)
@@ -547,7 +558,7 @@ class _JudgeWriter:
         self._emit("st.global.u64", address, gap, guard=guard)
 
     def _note_alone(self, instruction: Instruction) -> None:
-        """Note whether the first of two joined predicates holds alone, and whether the second does."""
+        """Note whether each of two joined predicates holds alone."""
         _, first, second = instruction.operands
         for number, (holding, failing) in enumerate([(first, second), (second, first)]):
             alone = Reg(f"%alone_{number}_{instruction.pc}", "pred")
@@ -556,7 +567,7 @@ class _JudgeWriter:
             self.places[instruction.pc, number == 0] = self._note(alone)
 
     def _note_limit(self, instruction: Instruction) -> None:
-        """Note whether the result of a minimum, maximum, mask or shift differs from what it is compared with."""
+        """Note whether a minimum, maximum, mask or shift differs from its operand."""
         pc = instruction.pc
         differs = Reg(f"%differs_{pc}", "pred")
         result = instruction.operands[0]

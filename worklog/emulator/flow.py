@@ -183,11 +183,17 @@ class Flow:
             for instruction in self.kernel.instructions[block.start : block.stop]:
                 for operand in instruction.operands:
                     if isinstance(operand, Special) and operand.name in TIMES:
-                        message = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
+                        message = (
+                            f"{operand.name} only grows by 1000 at each read here: the "
+                            "emulator has no time"
+                        )
                         notes.append((block.index, instruction, "no-time", message))
                 is_approximate = not {"approx", "full"}.isdisjoint(instruction.parts)
                 if is_approximate and instruction.parts[-1] != "f64":
-                    message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
+                    message = (
+                        f"{instruction.op} gives the nearest float32 here; a GPU's last "
+                        "bits may differ"
+                    )
                     notes.append((block.index, instruction, "approximation", message))
         return notes
 
@@ -311,7 +317,10 @@ class Flow:
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:
-        """The shared variables that each register's value comes from, and LOADED if it depends on loaded values."""
+        """The shared variables that each register's value comes from.
+
+        LOADED is among them if the value depends on loaded values.
+        """
         shared = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
@@ -368,7 +377,10 @@ class Flow:
 
 
 def _pointer_sources(instruction: Instruction) -> tuple[set[str], bool]:
-    """Return the names that an instruction puts into an address, and whether its operands reach its result."""
+    """Return the names that an instruction puts into an address.
+
+    Also whether its operands reach its result.
+    """
     if instruction.opcode.loads:
         return {LOADED} if instruction.parts[-1][1:] == "64" else set(), False
     names = set[str]()

@@ -226,7 +226,8 @@ def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: i
             raise BadLaunch(f"{INVALID}: the {name} {size} exceeds what a GPU allows, {maximum}")
     if any(size % blocks for size, blocks in zip(batch.grid, batch.cluster, strict=True)):
         raise BadLaunch(
-            f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} blocks"
+            f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} "
+            "blocks"
         )
     if math.prod(batch.cluster) > MAX_CLUSTER:
         raise BadLaunch(
@@ -236,7 +237,8 @@ def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: i
         raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
     if not occupancy("sm_90", batch.threads, registers, 0).blocks:
         raise BadLaunch(
-            f"{NO_RESOURCES}: {batch.threads} threads x {registers} registers are more than the {REGISTERS:,} that "
+            f"{NO_RESOURCES}: {batch.threads} threads x {registers} registers are more than the "
+            f"{REGISTERS:,} that "
             f"an SM has: use fewer threads per block, or __launch_bounds__({batch.threads})"
         )
 
@@ -276,7 +278,8 @@ def _require_few_parameters(kernel: Kernel) -> None:
     param_bytes = sum(param.size for param in kernel.params)
     if param_bytes > MOST_PARAMETERS:
         raise BadLaunch(
-            f"{INVALID}: the parameters of {kernel.name} have {param_bytes:,} bytes, and a GPU allows "
+            f"{INVALID}: the parameters of {kernel.name} have {param_bytes:,} bytes, and a GPU "
+            "allows "
             f"{MOST_PARAMETERS:,}: pass a pointer to a large struct"
         )
 
@@ -468,10 +471,14 @@ def _pointer(value: Any) -> Pointer | None:
 
 
 def _require_pointer(kernel: Kernel, param: Param, number: int, is_map: bool) -> None:
-    """Raise BadLaunch if a parameter isn't a pointer, or a tensor map for an argument that is a map."""
+    """Raise BadLaunch if a parameter doesn't take its argument.
+
+    A pointer takes a buffer, and a tensor map takes a map.
+    """
     if is_map and (param.type, param.size) != ("b8", MAP_SIZE):
         raise BadLaunch(
-            f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {MAP_SIZE} bytes"
+            f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {MAP_SIZE} "
+            "bytes"
         )
     if not is_map and param.type not in ("u64", "b64"):
         raise BadLaunch(

@@ -30,7 +30,8 @@ PRINTED = 20
 MOST_CHARACTERS = 100_000
 WIDEST = 4095  # characters of one number: C's printf guarantees no more
 _SPECIFIER = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
+    r"%(?P<flags>[-+ "
+    r"#0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
     re.DOTALL,
 )
 # The code of struct for each type of C, by that of Python's % operator. An argument is at a
@@ -83,7 +84,8 @@ def require_memory(needed: int, purpose: str, advice: str) -> None:
     free = _free_memory() if needed > SMALL else None
     if free is not None and needed > free:
         raise TooLarge(
-            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
+            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are "
+            f"free: {advice}"
         )
 
 
@@ -108,7 +110,8 @@ def zeros(count: int, dtype: DTypeLike, purpose: str, advice: str) -> Array:
         return np.zeros(count, dtype)
     except (MemoryError, ValueError) as error:  # of a process whose memory is limited; of any
         raise TooLarge(
-            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and this process can't allocate them: {advice}"
+            f"{purpose} needs about {needed / 2**20:,.0f} MiB, and this process can't allocate "
+            f"them: {advice}"
         ) from error
 
 
@@ -210,7 +213,8 @@ class GlobalMemory:
             number = digits.lstrip(".0")
             if len(number) > len(str(WIDEST)) or int(number or 0) > WIDEST:
                 raise TooLarge(
-                    f"printf prints {specifier[0]!r} with {number} characters: use at most {WIDEST:,}"
+                    f"printf prints {specifier[0]!r} with {number} characters: use at most "
+                    f"{WIDEST:,}"
                 )
         code = _CODES[kind]
         if specifier["wide"]:
@@ -262,7 +266,10 @@ def _hexadecimal(kind: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map()."""
+    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves.
+
+    See tensor_map().
+    """
 
     pointer: Pointer
     layout: bytes  # of a LAYOUT

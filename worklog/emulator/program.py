@@ -1,4 +1,4 @@
-"""A kernel ready to run: the addresses of its variables, and the places in its code that access memory."""
+"""A kernel ready to run: its variables' addresses, and the places that access memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ FIRST_FUNCTION = 1 << 50
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the code that accesses memory. A lane accesses `count` elements of `size` bytes."""
+    """A place in the code that accesses memory.
+
+    A lane accesses `count` elements of `size` bytes.
+    """
 
     pc: int
     line: int
@@ -142,7 +145,8 @@ class Program:
         limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
         if self.shared > limit:
             raise BadLaunch(
-                f"{INVALID}: {self.shared} bytes of shared memory per block are more than {kernel.arch} has ({limit})"
+                f"{INVALID}: {self.shared} bytes of shared memory per block are more than "
+                f"{kernel.arch} has ({limit})"
             )
 
     @cached_property

@@ -45,7 +45,10 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """A literal. value: the integer, or the number that a 0f or 0d literal encodes; kind: "int", "f32" or "f64"."""
+    """A literal. value: the integer, or the number that a 0f or 0d literal encodes.
+
+    Kind: "int", "f32" or "f64".
+    """
 
     value: int | float
     bits: int

@@ -76,7 +76,8 @@ def load(
         symbol = next(iter(entries))
     if symbol is None or symbol not in entries:
         raise PtxError(
-            f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}"
+            f"there is no kernel {symbol} in the PTX; its kernels are "
+            f"{', '.join(entries) or 'none'}"
         )
     head = entries[symbol]
     unlinked = text[head.end() : matching_brace(text, head.end() - 1) - 1]
@@ -179,7 +180,10 @@ def _literal(text: str) -> Imm | None:
 
 
 class _Body:
-    """Parses one kernel statement by statement; inline assembly opens scopes with their own registers."""
+    """Parses one kernel statement by statement.
+
+    Inline assembly opens scopes with their own registers.
+    """
 
     def __init__(self, head: str, body: str, arch: str, main_file: int) -> None:
         self.head = head
@@ -210,7 +214,8 @@ class _Body:
             match = _TOKEN.match(self.body, position)
             if match is None:
                 raise PtxError(
-                    f"line {self.line}: cannot read PTX at: {self.body[position : position + 60].strip()!r}"
+                    f"line {self.line}: cannot read PTX at: "
+                    f"{self.body[position : position + 60].strip()!r}"
                 )
             position = match.end()
             try:
@@ -383,7 +388,8 @@ class _Body:
         literal = _literal(match["base"])
         if literal and literal.kind != "int":
             raise PtxError(
-                f"line {self.line}: [{text}] in {statement!r}: an address is an integer, a register or a name"
+                f"line {self.line}: [{text}] in {statement!r}: an address is an integer, a "
+                "register or a name"
             )
         offset += int(literal.value) if literal else 0
         # PTX ISA, "Addresses as Operands": a signed offset, or an unsigned address, of 32 bits.

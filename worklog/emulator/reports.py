@@ -17,7 +17,8 @@ from typing import Any
 from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
-COMPARED = "sm_90"  # where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json
+# Where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json.
+COMPARED = "sm_90"
 Triple = tuple[int, int, int]
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of
@@ -38,11 +39,11 @@ class BudgetExceeded(LaunchFailed):
 
 
 class TooLarge(OutOfMemory):
-    """The launch needs more host memory than is free, or has more blocks than the emulator can run."""
+    """The launch needs more memory than is free, or has too many blocks for the emulator."""
 
 
 class NotPredictable(WorklogError):
-    """Traffic cannot be predicted without the data: an address or a branch depends on loaded values."""
+    """Traffic can't be predicted: an address or a branch depends on loaded values."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Batch:
         return -(-self.threads // 32) * 32
 
     def stride(self, shared: int) -> int:
-        """Return the bytes from a block's shared memory to the next one's in its cluster.
+        """Return the bytes between the shared memories of a cluster's blocks.
 
         shared: bytes of shared memory per block
         """
@@ -269,12 +270,14 @@ def caveats(kernel: Kernel) -> tuple[str, ...]:
     out = []
     if kernel.arch.rstrip("af") != COMPARED:
         out.append(
-            f"the counting rules were compared with hardware counters on {COMPARED} alone; on {kernel.arch} the same "
+            f"the counting rules were compared with hardware counters on {COMPARED} alone; on "
+            f"{kernel.arch} the same "
             "rules are applied to this architecture's PTX and machine code"
         )
     if kernel.assembled is False:
         out.append(
-            "shared-memory wavefronts are those of the PTX: the assembler joined its shared loads and stores in a way "
+            "shared-memory wavefronts are those of the PTX: the assembler joined its shared loads "
+            "and stores in a way "
             "that the emulator cannot reproduce, so a GPU's count differs and is usually lower"
         )
     return tuple(out)

@@ -33,7 +33,9 @@ BITS = {
     "b1": 1,
 }
 TYPES = (*BITS,)
-ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension 16
+# CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension
+# 16.
+ALIGNED = 32
 
 
 @dataclass(frozen=True)

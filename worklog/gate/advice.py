@@ -33,7 +33,8 @@ TILE = "64"  # sides of a block's tile, if the grid states none
 WIDEST_K = 192, 128  # multiples of K to try: one with a factor of 3, and a longer power of two
 EXCHANGED = {"M": "N", "N": "M", "A": "B", "B": "A"}  # for column-major matrices
 ZEROED = (
-    "if the host sets C to 0 before the launch, check both together: a solution that launches a kernel "
+    "if the host sets C to 0 before the launch, check both together: a solution that launches a "
+    "kernel "
     "which sets C to 0, then this one (worklog new sgemm DIR writes one to start from)"
 )
 

@@ -490,7 +490,10 @@ class LaunchProbe:
         for mean, limit in zip(record[6:10].view(np.float64), self.rms_limits, strict=True):
             rms = float(np.sqrt(mean))
             if not rms <= limit:
-                detail = f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D (up to {limit:.4g})"
+                detail = (
+                    f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D "
+                    f"(up to {limit:.4g})"
+                )
                 detail += f"; {self.claimed} was claimed"
                 return Stage(EVERY_LAUNCH, False, rms, limit, detail)
         detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"

@@ -622,7 +622,10 @@ def _cause(
     if names := subject.variables(problem.shape):
         subject.relocate()  # which sets them to their first values
         if is_exact(subject, memory, problem, shifts):
-            clause = f"{' and '.join(names)} {'keeps its value' if len(names) == 1 else 'keep their values'}"
+            clause = (
+                f"{' and '.join(names)} "
+                f"{'keeps its value' if len(names) == 1 else 'keep their values'}"
+            )
             return (
                 f"Right in the first launch after loading, and wrong in a later launch: {clause} "
                 "between launches. Set the first value again at the end of each launch."
@@ -632,7 +635,10 @@ def _cause(
     if is_unwritten and is_exact(subject, memory, replace(problem, initial_c=0.0), shifts):
         return OLD_C_ADDED
     if problem.stretched != (1.0, 1.0) and is_exact(subject, memory, problem.around_1, shifts):
-        return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
+        return (
+            "Right for numbers around 1, wrong for large or small ones: parts in FP16? The "
+            "class fp16 is exempt."
+        )
     return ""
 
 

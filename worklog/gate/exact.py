@@ -48,7 +48,8 @@ HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST = 40
 RANGE = 9
 STRUCTURES = (
-    "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns",
+    "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", ("constant "
+                                                                                  "columns"),
     "symmetric, with sums of 0",
 )  # fmt: skip
 OPERAND_BITS = {
@@ -356,7 +357,8 @@ class Projection:
         unit = abs(self.problem.alpha) * self.problem.stretched[0] * self.problem.stretched[1]
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = (multiply(c, weights) != expected).any(axis=1)
-            # An element that isn't a multiple of the unit, a power of two, could hide in the rounding of a long sum.
+            # An element that isn't a multiple of the unit, a power of two, could hide in the
+            # rounding of a long sum.
             for slab in _slabs(c):
                 units = c[slab] * np.float32(1 / unit)
                 wrong[slab] |= (units != np.rint(units)).any(axis=1)
@@ -549,10 +551,16 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
         tile = f"One tile of {len(rows)} x {len(columns)} at row {rows[0]}, column {columns[0]}"
-        return f"{tile}: one block or warp computed another tile, or read data too early or too late (a race)."
+        return (
+            f"{tile}: one block or warp computed another tile, or read data too early or too "
+            "late (a race)."
+        )
     for indices, name in ((rows, "row"), (columns, "column")):
         if len(indices) > 2 and (_step(indices) or 0) > 1:
-            return f"Every {_ordinal(_step(indices) or 0)} {name}: one thread or one pass of each tile."
+            return (
+                f"Every {_ordinal(_step(indices) or 0)} {name}: one thread or one pass of each "
+                "tile."
+            )
     return ""
 
 

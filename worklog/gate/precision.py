@@ -83,7 +83,10 @@ SPECIAL = "infinities and NaN"
 # terms: FP32 made of short numbers rounds more
 ALONE = "single products, whose operands lost low bits"
 FEWEST = 6
-NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
+NORMS = (
+    "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for "
+    "several of them)"
+)
 
 
 def rms_limit(k: int) -> float:
@@ -261,7 +264,10 @@ class PrecisionReference:
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(result.c[self.rows].astype(np.float64) - self.reference).max()
         measured = float(error / np.abs(self.reference).max())
-        detail = f"max|error| / max|reference| = {measured:.2g} (below {ARTICLE_LIMIT:g}) on {len(self.rows)} rows"
+        detail = (
+            f"max|error| / max|reference| = {measured:.2g} (below {ARTICLE_LIMIT:g}) on "
+            f"{len(self.rows)} rows"
+        )
         bounded = measured if np.isfinite(measured) else float("inf")
         return Stage(ARTICLE_RULE, measured < ARTICLE_LIMIT, bounded, ARTICLE_LIMIT, detail)
 

@@ -416,7 +416,10 @@ def check_repeated(
     differing = np.flatnonzero(device.download(differs))
     if len(differing):
         numbers = ", ".join(str(index + 1) for index in differing[:5])
-        detail = f"of {launches} launches on the same integers, number {numbers} differs from the first: a race"
+        detail = (
+            f"of {launches} launches on the same integers, number {numbers} differs from the "
+            "first: a race"
+        )
         return failed(REPEATED, detail, len(differing))
     return passed(REPEATED, f"{launches} launches on the same integers")
 
@@ -459,7 +462,10 @@ def _name(compiled: Compiled) -> str:
 def _require_stated_shared(compiled: Compiled, kernel: Kernel) -> None:
     """Raise BadSetting for dynamic shared memory that isn't stated."""
     if compiled.takes_dynamic_shared and not compiled.program.shared:
-        advice = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
+        advice = (
+            "dynamic shared memory (extern __shared__): give its bytes per block with "
+            "--shared BYTES"
+        )
         unread = [line for line in kernel.adapted if "shared memory: give" in line]
         raise BadSetting("; ".join((f"{_name(compiled)} takes {advice}", *unread)))
 
@@ -477,8 +483,10 @@ def _require_parameters(compiled: Compiled, arguments: Sequence[str]) -> None:
             bits.append(kind if kind.startswith("f") else kind[1:])
     if bits != [_bits(argument) for argument in arguments]:
         raise BadSetting(
-            f"{_name(compiled)} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which don't take "
-            f"({', '.join(arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are integers, "
+            f"{_name(compiled)} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, "
+            "which don't take "
+            f"({', '.join(arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
+            "integers, "
             "alpha, beta and the matrices' elements are float"
         )
     for argument, kind in zip(arguments, types_of(compiled.symbol), strict=False):

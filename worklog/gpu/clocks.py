@@ -177,7 +177,8 @@ def _require_in_force(nvml: Any, handle: Any, sm_mhz: int) -> None:
             return
         if time.monotonic() > deadline_s:
             raise ClocksNotLocked(
-                f"clocks: locked to {sm_mhz} MHz, but the GPU runs at {mhz} MHz: the lock did not take; {WATCHED}"
+                f"clocks: locked to {sm_mhz} MHz, but the GPU runs at {mhz} MHz: the lock did not "
+                f"take; {WATCHED}"
             )
         time.sleep(SETTLES_S / 20)
 
@@ -188,7 +189,8 @@ def _held_by_another(nvml: Any, handle: Any) -> list[str]:
         return []
     mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
     return [
-        f"clocks: held already, at {mhz} MHz, by a lock or by application clocks; left as found and watched "
+        f"clocks: held already, at {mhz} MHz, by a lock or by application clocks; left as found "
+        "and watched "
         "(nvidia-smi -rgc and -rac release them)"
     ]
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 def gpu_reason() -> str | None:
     """Return why no CUDA GPU can be used here; None if a GPU can be used."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed (with an NVIDIA GPU here: {install_command('cuda13')}, or [cuda12])"
+        return (
+            f"CuPy is not installed (with an NVIDIA GPU here: {install_command('cuda13')}, or "
+            "[cuda12])"
+        )
     import cupy
 
     try:
@@ -79,7 +82,8 @@ def visible_to_a_child() -> str:
             number = int(cupy.cuda.runtime.getDevice())
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise NoGpu(
-                f"this process has lost its CUDA context ({error}) and can't tell which GPU is current: restart it, or "
+                f"this process has lost its CUDA context ({error}) and can't tell which GPU is "
+                "current: restart it, or "
                 "set CUDA_VISIBLE_DEVICES to one GPU"
             ) from error
     if visible is None:

@@ -1,7 +1,10 @@
-"""What the hardware counts in one launch of a kernel, by Nsight Compute's command line: how busy the units are, what
-warps wait for and at which lines, and its counts beside the emulator's. One sentence says what limits the kernel.
+"""What the hardware counts in one launch of a kernel, by Nsight Compute's command line.
 
-`ncu` replays the launch some 30 times, with caches flushed before each and clocks as found; its time is none of ours.
+The counts are how busy the units are, what warps wait for and at which lines, and those that the
+emulator has, too. One sentence says what limits the kernel.
+
+`ncu` replays the launch some 30 times, with caches flushed before each and clocks as found; its
+time is none of ours.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from worklog.runs import Counters
 from worklog.runs.text import Table, format_si, format_signed
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"
-# Nsight Compute's names, by ours: counts, which the emulator has too, and units, in percent of their peak rates.
+# Nsight Compute's names, by ours: counts, which the emulator has too, and units, in percent of
+# their peak rates.
 COUNTS = {
     "global_load.requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "global_store.requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
@@ -73,7 +77,8 @@ CONFLICTS = 0.1
 SCATTERED = 8.0
 OF_ISSUED = 0.9
 FILLED = 0.75  # of the possible warps
-# What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked it.
+# What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked
+# it.
 LIMITS = {
     "FP32 cores": ("the multiply-adds themselves", "split"),
     "tensor cores": ("the tensor cores", "split"),
@@ -95,103 +100,106 @@ LIMITS = {
     "math_pipe_throttle": ("the multiply-adds themselves", "split"),
 }
 PERMIT = (
-    "Nsight Compute may not read the counters (ERR_NVGPUCTRPERM): run as root, or let everyone: put `options nvidia "
+    "Nsight Compute may not read the counters (ERR_NVGPUCTRPERM): run as root, or let everyone: "
+    "put `options nvidia "
     "NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/nvidia.conf, and restart"
 )
 
 
 def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0) -> Counters:
-    """Count one launch of a kernel's product at a shape, on the current GPU. The kernel must have run before, since
-    under ncu its code comes from the disk cache. Raises WorklogError where ncu is missing, isn't permitted or fails,
-    and for counters that are missing or not a number.
+    """Return the counters of one launch of a kernel's product, on the current GPU.
+
+    The kernel must have run before, since under ncu its code comes from the disk cache.
+
+    Raises WorklogError if ncu is missing, isn't permitted or fails, and for counters that are
+    missing or not a number.
     """
     tool = shutil.which("ncu")
     if tool is None:
         raise WorklogError(
-            "there is no ncu on PATH: install Nsight Compute, or the CUDA toolkit with its folder bin"
+            "there is no ncu on PATH: install Nsight Compute, "
+            "or the CUDA toolkit with its folder bin"
         )
-    own = kernel.at(shape, gpu().arch)
-    name = own.function.rpartition("::")[2]
-    with TemporaryDirectory(prefix="worklog-ncu-") as folder:
-        report = Path(folder) / "report.ncu-rep"
-        order = Path(folder) / "order"
-        (Path(folder) / Path(own.file).name).write_text(
-            own.source, encoding="utf-8"
-        )  # which the report quotes
+    launched = kernel.at(shape, gpu().arch)
+    name = launched.function.rpartition("::")[2]
+    with TemporaryDirectory(prefix="worklog-ncu-") as folder_name:
+        folder = Path(folder_name)
+        report = folder / "report.ncu-rep"
+        order = folder / "order"
+        # The report quotes the source.
+        (folder / Path(launched.file).name).write_text(launched.source, encoding="utf-8")
         order.write_bytes(pickle.dumps((kernel, shape, alpha, beta)))
-        metrics = [*COUNTS.values(), *UNITS.values(), ALL_OF_L2, *OF_DRAM]
-        command = [
-            "-o",
-            str(report),
-            "--clock-control",
-            "none",
-            "--kernel-name",
-            f"regex:^{name}$",
-            "--launch-count",
-            "1",
-        ]
-        command += [
-            "--import-source",
-            "yes",
-            "--source-folders",
-            folder,
-            "--metrics",
-            ",".join(metrics),
-        ]
-        command += [word for section in SECTIONS for word in ("--section", section)]
-        said = _ncu(tool, *command, sys.executable, "-P", "-m", "worklog.gpu.profile", str(order))
+        child = [sys.executable, "-P", "-m", "worklog.gpu.profile", str(order)]
+        output = _ncu(tool, *_options(report, name, folder), *child)
         if not report.exists():
-            raise WorklogError(
-                f"ncu saw no launch of {name}: {said.strip().splitlines()[-1] if said else 'no output'}"
-            )
+            last_line = output.strip().splitlines()[-1] if output else "no output"
+            raise WorklogError(f"ncu saw no launch of {name}: {last_line}")
         read = ["--import", str(report), "--csv", "--print-units", "base", "--page"]
-        raw, source = (
-            _ncu(tool, *read, *page)
-            for page in (["raw"], ["source", "--print-source", "cuda,sass"])
-        )
+        raw = _ncu(tool, *read, "raw")
+        source = _ncu(tool, *read, "source", "--print-source", "cuda,sass")
         version = _ncu(tool, "--version").strip().splitlines()[-1].split()[1]
     return counters_of(kernel.name, shape, raw, source, version)
 
 
+def _options(report: Path, function: str, folder: Path) -> list[str]:
+    """Return ncu's options for one launch of a function.
+
+    folder: has the function's source
+    """
+    metrics = [*COUNTS.values(), *UNITS.values(), ALL_OF_L2, *OF_DRAM]
+    options = ["-o", str(report), "--clock-control", "none"]
+    options += ["--kernel-name", f"regex:^{function}$", "--launch-count", "1"]
+    options += ["--import-source", "yes", "--source-folders", str(folder)]
+    options += ["--metrics", ",".join(metrics)]
+    for section in SECTIONS:
+        options += ["--section", section]
+    return options
+
+
 def _ncu(tool: str, *arguments: str) -> str:
-    """What Nsight Compute prints. Raises WorklogError."""
-    command = tool, *arguments
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment()
+    """Return what Nsight Compute prints. Raises WorklogError."""
+    process = subprocess.run(
+        [tool, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(),
     )
-    said = f"{done.stdout}\n{done.stderr}"
-    if "ERR_NVGPUCTRPERM" in said:
+    output = f"{process.stdout}\n{process.stderr}"
+    if "ERR_NVGPUCTRPERM" in output:
         raise WorklogError(PERMIT)
-    if done.returncode:
-        lines = [
-            line for line in said.splitlines() if "==ERROR==" in line
-        ] or said.strip().splitlines()[-1:]
-        raise WorklogError(f"ncu exited with {done.returncode}: {' '.join(lines)}")
-    return done.stdout
+    if process.returncode:
+        lines = [line for line in output.splitlines() if "==ERROR==" in line]
+        lines = lines or output.strip().splitlines()[-1:]
+        raise WorklogError(f"ncu exited with {process.returncode}: {' '.join(lines)}")
+    return process.stdout
 
 
 def launch(order: Path) -> None:
-    """In ncu's child: the one launch."""
+    """Launch a kernel once, in ncu's child."""
     from worklog.gpu.cuda import CudaDevice
 
     kernel, shape, alpha, beta = pickle.loads(order.read_bytes())
     device = CudaDevice()
-    (a, b) = random_inputs(shape, np.random.default_rng(0))
+    a, b = random_inputs(shape, np.random.default_rng(0))
     c = device.upload(np.zeros((shape.m, shape.n), np.float32))
     kernel.load(device).enqueue(shape, alpha, device.upload(a), device.upload(b), beta, c)
     device.synchronize()
 
 
 def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) -> Counters:
-    """From ncu's pages "raw" and "source" (cuda,sass) as CSV, of one launch. Raises WorklogError for a counter that is
-    missing or not a number.
+    """Return the counters of one launch.
+
+    raw, source: ncu's pages "raw" and "source" (cuda,sass) as CSV
+
+    Raises WorklogError for a counter that is missing or not a number.
     """
     rows = [row for row in csv.reader(io.StringIO(raw[max(raw.find('"ID"'), 0) :])) if row]
-    text = dict(zip(rows[0], rows[-1], strict=True)) if len(rows) > 2 else {}
+    texts = dict(zip(rows[0], rows[-1], strict=True)) if len(rows) > 2 else {}
 
     def number(name: str) -> float:
         try:
-            value = float(text[name].replace(",", ""))
+            value = float(texts[name].replace(",", ""))
         except (KeyError, ValueError):
             raise WorklogError(
                 f"ncu {version} has no counter {name} on this GPU: try another version"
@@ -201,47 +209,54 @@ def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) 
         return value
 
     values = {name: number(metric) for name, metric in (COUNTS | UNITS | OCCUPANCY).items()}
-    values[L2] = 32 * number(SECTORS) if text.get(SECTORS) else number(ALL_OF_L2)
+    values[L2] = 32 * number(SECTORS) if texts.get(SECTORS) else number(ALL_OF_L2)
     values[DRAM] = sum(map(number, OF_DRAM))
-    values |= {
-        f"pipe {match[1]}": number(name)
-        for name in text
-        if (match := PIPE.fullmatch(name)) and number(name) >= 1
-    }
-    stalls = {
-        match[1]: number(name)
-        for name in text
-        if (match := STALL.fullmatch(name)) and number(name) > 0
-    }
+    stalls = {}
+    for name in texts:
+        pipe = PIPE.fullmatch(name)
+        if pipe and number(name) >= 1:
+            values[f"pipe {pipe[1]}"] = number(name)
+        stall = STALL.fullmatch(name)
+        if stall and number(name) > 0:
+            stalls[stall[1]] = number(name)
     return Counters(kernel, (shape.m, shape.n, shape.k), values, stalls, _by_line(source), version)
 
 
 def _by_line(source: str) -> dict[str, dict[str, int]]:
-    """Samples of warps by line and what they waited for; ncu gives each line before its instructions."""
+    """Return the samples of warps by line and by what they waited for.
+
+    Ncu gives each line before its instructions.
+    """
     lines = dict[str, dict[str, int]]()
     columns = list[str]()
     for row in csv.reader(io.StringIO(source)):
         if row[:2] == ["Line No", "Source"]:
             columns = row
         elif columns and len(row) == len(columns) and row[0].isdigit():
-            waits = {
-                name.removeprefix("stall_"): int(value)
-                for name, value in zip(columns, row, strict=True)
-                if name.startswith("stall_")
-                and "Not Issued" not in name
-                and value.isdigit()
-                and int(value)
-            }
+            waits = _waits(columns, row)
             if waits:
                 lines[row[0]] = waits
     return lines
 
 
+def _waits(columns: Sequence[str], row: Sequence[str]) -> dict[str, int]:
+    """Return the samples of a line by what the warps waited for."""
+    waits = {}
+    for name, value in zip(columns, row, strict=True):
+        is_stall = name.startswith("stall_") and "Not Issued" not in name
+        if is_stall and value.isdigit() and int(value):
+            waits[name.removeprefix("stall_")] = int(value)
+    return waits
+
+
 def limit(counters: Counters) -> str:
-    """One sentence: what limits the kernel, by which number, and the rung that attacked that."""
+    """Return a sentence: what limits the kernel, and by which number.
+
+    It names the rung that attacked this limit.
+    """
     values = counters.values
     busiest = max(UNITS, key=lambda unit: values[unit])
-    said = f"{busiest} {values[busiest]:.0f} % busy"
+    evidence = f"{busiest} {values[busiest]:.0f} % busy"
     cause = busiest
     if busiest == "L1 and shared":
         waves = values["shared_load.wavefronts"] + values["shared_store.wavefronts"]
@@ -260,79 +275,97 @@ def limit(counters: Counters) -> str:
     resident, possible = (values[name] for name in OCCUPANCY)
     if values[busiest] < BUSY and resident < FILLED * possible:
         cause = "blocks"
-        said += f", and {resident:.0f} % of the warps resident where {possible:.0f} % are possible"
+        evidence += f", and {resident:.0f} % of the warps resident"
+        evidence += f" where {possible:.0f} % are possible"
     elif values[busiest] < BUSY and waiting:
         cause = max(waiting, key=lambda name: waiting[name])
         share = 100 * waiting[cause] / sum(counters.stalls.values())
-        said += f", and {share:.0f} % of the warps' cycles wait for {cause}"
-    words, name = LIMITS.get(cause, (cause.replace("_", " "), ""))
-    attacked = (
-        f"; {name} attacked that: {rung(name).idea}" if name and name != counters.kernel else ""
-    )
-    return f"{counters.kernel} is limited by {words} ({said}){attacked}"
+        evidence += f", and {share:.0f} % of the warps' cycles wait for {cause}"
+    limiter, attacking_rung = LIMITS.get(cause, (cause.replace("_", " "), ""))
+    sentence = f"{counters.kernel} is limited by {limiter} ({evidence})"
+    if attacking_rung and attacking_rung != counters.kernel:
+        sentence += f"; {attacking_rung} attacked that: {rung(attacking_rung).idea}"
+    return sentence
 
 
 def tables(counters: Counters, kernel: Kernel) -> list[Table]:
-    """Counts beside the emulator's, the units' shares with occupancy and stalls, and the lines at which warps wait.
-    kernel: for the emulator's counts and the text of the lines.
+    """Return tables of the counts, of the units' shares, and of the waiting lines.
+
+    The counts are beside the emulator's; the shares have occupancy and stalls.
+
+    kernel: for the emulator's counts and the text of the lines
     """
+    text = kernel.at(Shape(*counters.shape)).source
+    return [_counts(counters, kernel), _shares(counters), _lines(counters, text.splitlines())]
+
+
+def _counts(counters: Counters, kernel: Kernel) -> Table:
+    """Return the table of the hardware's counts, beside the emulator's."""
     shape = Shape(*counters.shape)
     values = counters.values
-    rows = []
     try:
         counts: object = inspect(kernel, shape).counts
         notes = [
-            "the hardware repeats up to a fifth of the shared stores, not by their addresses: each is a conflict"
+            "the hardware repeats up to a fifth of the shared stores, not by their addresses: "
+            "each is a conflict",
         ]
-        notes += [
-            "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, others in each run"
-        ]
+        notes.append(
+            "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, "
+            "others in each run"
+        )
     except WorklogError as error:
         counts = None
         notes = [f"not emulated: {error}"]
+    rows = []
     for name in COUNTS:
+        emulated = None if counts is None else attrgetter(name)(counts)
         row = {
             "count": name.replace("_", " ").replace(".", " "),
             "hardware": format_si(values[name]),
+            "emulated": "" if emulated is None else format_si(emulated),
+            "difference": format_signed(values[name] / emulated - 1, 2) if emulated else "",
         }
-        here = attrgetter(name)(counts) if counts is not None else None
-        off = "" if not here else format_signed(values[name] / here - 1, 2)
-        rows.append(row | {"emulated": "" if here is None else format_si(here), "difference": off})
-    rows += [
-        {"count": name, "hardware": format_si(values[name]), "emulated": "", "difference": ""}
-        for name in (L2, DRAM)
-    ]
+        rows.append(row)
+    for name in (L2, DRAM):
+        hardware = format_si(values[name])
+        rows.append({"count": name, "hardware": hardware, "emulated": "", "difference": ""})
     title = f"{counters.kernel} at {shape} · one launch · Nsight Compute {counters.ncu}"
-    units = {name: f"{values[name]:.1f} %" for name in (*UNITS, *OCCUPANCY)}
-    units |= {name: f"{value:.1f} %" for name, value in values.items() if name.startswith("pipe ")}
+    return Table.of(title, rows, notes=notes)
+
+
+def _shares(counters: Counters) -> Table:
+    """Return the table of the units' shares of their peaks, and of the warps' cycles."""
+    values = counters.values
+    shares = {name: f"{values[name]:.1f} %" for name in (*UNITS, *OCCUPANCY)}
+    shares |= {name: f"{value:.1f} %" for name, value in values.items() if name.startswith("pipe ")}
     total = sum(counters.stalls.values()) or 1.0
-    most = sorted(counters.stalls.items(), key=lambda stall: -stall[1])
-    units |= {
-        f"warps: {name}": f"{100 * count / total:.1f} %"
-        for name, count in most
-        if count > 0.01 * total
-    }
-    return [Table.of(title, rows, notes=notes), Table("of the peak, or of the warps' cycles", (), [*units.items()]),
-            _lines(counters, kernel.at(shape).source.splitlines())]  # fmt: skip
+    for name, count in sorted(counters.stalls.items(), key=lambda stall: -stall[1]):
+        if count > 0.01 * total:
+            shares[f"warps: {name}"] = f"{100 * count / total:.1f} %"
+    return Table("of the peak, or of the warps' cycles", (), [*shares.items()])
 
 
-def _lines(counters: Counters, text: Sequence[str], most: int = 8) -> Table:
-    def waits(of: Mapping[str, int]) -> int:
-        return sum(count for name, count in of.items() if name != "selected")
+def _lines(counters: Counters, text: Sequence[str], row_count: int = 8) -> Table:
+    """Return the table of the lines at which warps wait most.
 
-    total = sum(map(waits, counters.lines.values())) or 1
+    text: the lines of the source
+    """
+
+    def count(waits: Mapping[str, int]) -> int:
+        return sum(samples for name, samples in waits.items() if name != "selected")
+
+    total = sum(map(count, counters.lines.values())) or 1
+    by_count = sorted(counters.lines.items(), key=lambda line: -count(line[1]))
     rows = []
-    for number, of in sorted(counters.lines.items(), key=lambda line: -waits(line[1]))[:most]:
-        reason = max(of, key=lambda name: of[name] * (name != "selected"))
+    for number, waits in by_count[:row_count]:
         code = text[int(number) - 1].strip() if int(number) <= len(text) else ""
-        rows.append(
-            {
-                "line": number,
-                "of all waits": f"{100 * waits(of) / total:.1f} %",
-                "most": reason,
-                "code": code,
-            }
-        )
+        row = {
+            "line": number,
+            "of all waits": f"{100 * count(waits) / total:.1f} %",
+            "most": max(waits, key=lambda name: waits[name] * (name != "selected")),
+            "code": code,
+        }
+        rows.append(row)
     return Table.of("where warps wait", rows)
 
 

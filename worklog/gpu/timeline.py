@@ -106,7 +106,10 @@ class CudaTimeline:
         error_code = nvidia_library("cuda").cuCtxResetPersistingL2Cache()
         if error_code:
             self.remarks = [
-                f"l2: persisting lines could not be reset (CUresult {error_code}); the flush may leave some of them"
+                (
+                    f"l2: persisting lines could not be reset (CUresult {error_code}); the flush may "
+                    "leave some of them"
+                )
             ]
 
     def flush_l2(self) -> None:
@@ -150,7 +153,8 @@ class CudaTimeline:
         if self._flag[1]:
             self._flag[1] = 0
             raise LaunchFailed(
-                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: the launcher synchronises, or "
+                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: the "
+                "launcher synchronises, or "
                 "allocates memory, or loads a module each time; time it with --set queue=false"
             )
 
@@ -193,7 +197,8 @@ class CudaTimeline:
         except (*CUDA_ERRORS, NotImplementedError) as error:
             # CuPy implements no library's calls while recording.
             raise LaunchFailed(
-                f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, allocates, or "
+                f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, "
+                "allocates, or "
                 "calls a library through CuPy; take timer = events"
             ) from error
         return partial(graph.launch, stream)

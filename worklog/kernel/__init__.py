@@ -1,4 +1,4 @@
-"""What computes C: the kernel record, the ladder, compilation with NVRTC, resources and machine code."""
+"""What computes C: kernels, the ladder, compilation, resources and machine code."""
 
 from worklog.kernel.device import (
     COMPILE_OPTIONS,

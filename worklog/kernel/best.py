@@ -102,7 +102,10 @@ class TimeTable:
         origin = (
             f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
         )
-        return f"{origin}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
+        return (
+            f"{origin}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is "
+            "right, and may be slower"
+        )
 
     def on(self, gpu: Gpu) -> TimeTable:
         """Return the table as it is expected to be on another GPU. Not measured.
@@ -202,7 +205,8 @@ def choose(shape: Shape, **options: Any) -> Kernel:
     if not timed:
         smallest = exact_bound(shape.k)
         raise BadSetting(
-            f"sgemm: no kernel keeps max_error={options['max_error']:g} at {shape}: give {smallest:.3g} or more"
+            f"sgemm: no kernel keeps max_error={options['max_error']:g} at {shape}: give "
+            f"{smallest:.3g} or more"
         )
     _, make_kernel = min(timed, key=lambda candidate: candidate[0])
     return make_kernel()

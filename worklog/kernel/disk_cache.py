@@ -32,8 +32,8 @@ def cached_files() -> list[Path]:
 def cached(tool: Path, arguments: bytes, make: Callable[[], bytes]) -> bytes:
     """Return a tool's output, from the disk if it is there.
 
-    An entry that can't be read is made again. An entry that can't be written isn't kept. A new version of the tool
-    begins anew.
+    An entry that can't be read is made again. An entry that can't be written isn't kept. A new
+    version of the tool begins anew.
 
     tool: the tool's file
     arguments: everything that the output depends on besides the tool

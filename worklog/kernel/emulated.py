@@ -63,7 +63,8 @@ def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
         if shipped is not None:
             return shipped
         raise NvrtcMissing(
-            f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
+            f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the "
+            "package; "
             f"{program.name} for {arch} is not among them)"
         ) from missing
 

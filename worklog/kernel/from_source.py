@@ -1,4 +1,4 @@
-"""Reads a source text: which kernel, which order of parameters, which launch and which domain it states."""
+"""Reads a source text: its kernel, its order of parameters, its launch and its domain."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
 
 
 def require_arguments(source: Any, shared: Any, **texts: Any) -> None:
-    """Raise BadSetting for arguments of Kernel.from_source of a wrong type or without contents.
+    """Raise BadSetting for arguments of a wrong type or without contents.
 
     texts: the arguments that are text or None
     """
@@ -102,7 +102,7 @@ def require_arguments(source: Any, shared: Any, **texts: Any) -> None:
 
 
 def _require_text(argument: str, text: Any) -> None:
-    """Raise BadSetting for an argument of from_source that isn't text, and for an empty domain or order."""
+    """Raise BadSetting for an argument that isn't text, and an empty domain or order."""
     if not isinstance(text, str) and (text is not None or argument == "source"):
         raise BadSetting(f"{argument}: give text, not {text!r:.60}")
     if argument in ("domain", "args") and text is not None and not text.strip():
@@ -177,25 +177,31 @@ def _chosen(request: SourceRequest) -> _Chosen:
 def _entry(request: SourceRequest, unit: Unit) -> str:
     """Return the name of the kernel, with template arguments if the request has them.
 
-    Raises BadSetting for a source without kernels, and for a source of several kernels if the request names none.
+    Raises BadSetting for a source without kernels, and for a source of several kernels if the
+    request names none.
     """
     if request.entry:
         return request.entry
     kernels = unit.kernels
     if not kernels:
         raise BadSetting(
-            f"{request.file} has no __global__ function: write one, or start from: worklog new mine.cu"
+            f"{request.file} has no __global__ function: write one, or start from: worklog new "
+            "mine.cu"
         )
     if len(kernels) > 1:
         raise BadSetting(
-            f"{request.file} has {len(kernels)} kernels ({', '.join(kernels)}): name one with --entry, "
+            f"{request.file} has {len(kernels)} kernels ({', '.join(kernels)}): name one with "
+            "--entry, "
             "or launch several in a function as worklog new sgemm writes one"
         )
     return kernels[0]
 
 
 def _program_in_front(request: SourceRequest, unit: Unit, function: str) -> near.Includer | None:
-    """Return the nearest program with code before the source, if the kernel needs the code; else None."""
+    """Return the nearest program with code before the source, if the kernel needs the code.
+
+    Else None.
+    """
     for program in request.programs:
         if program.before:
             in_front = unit_of(program, program.before, request.include, request.define)
@@ -204,12 +210,16 @@ def _program_in_front(request: SourceRequest, unit: Unit, function: str) -> near
 
 
 def _definition(file: str, unit: Unit, function: str) -> Definition:
-    """Return the definition of a kernel. Raises BadSetting for an unknown and for an overloaded function."""
+    """Return the definition of a kernel.
+
+    Raises BadSetting for an unknown and for an overloaded function.
+    """
     defined = unit.definition(function)
     if defined is None:
         kernels = ", ".join(unit.kernels) or "none"
         raise BadSetting(
-            f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {kernels}"
+            f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are "
+            f"{kernels}"
         )
     overloads = set()
     for other in unit.functions:
@@ -223,7 +233,10 @@ def _definition(file: str, unit: Unit, function: str) -> Definition:
 
 
 def _instance(function: str, defined: Definition, unit: Unit) -> str:
-    """Return the only possible arguments of a template, as in "32, 8"; "" if there are none or several."""
+    """Return the only possible arguments of a template, as in "32, 8".
+
+    "" if there are none or several.
+    """
     pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
     if defined.template and {*defined.template} <= pointed:
         return ", ".join("float" for _ in defined.template)  # which the gate passes
@@ -248,8 +261,8 @@ class _ParameterOrder:
 def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
     """Return the order of a kernel's parameters. If it is unknown, `adapted` has only the reason.
 
-    Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate can't pass its
-    arguments to.
+    Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate
+    can't pass its arguments to.
     """
     file = request.file
     defined = chosen.defined
@@ -285,7 +298,10 @@ def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
 def _launch_of_source(
     request: SourceRequest, chosen: _Chosen, arguments: tuple[str, ...]
 ) -> stated.Stated:
-    """Return the launch that the source states; without grid and block if none is stated or needed."""
+    """Return the launch that the source states.
+
+    Without grid and block if none is stated or needed.
+    """
     if chosen.header_launch.grid and (chosen.template or not chosen.tile):
         return stated.Stated(replace(chosen.header_launch, function=chosen.function), "a comment")
     if not arguments or (request.grid and request.block):
@@ -350,7 +366,10 @@ def _domain(
 
 
 def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
-    """Return where a launch was found, with advice if only its block is replaced; "" for nowhere."""
+    """Return where a launch was found, with advice if only its block is replaced.
+
+    "" for nowhere.
+    """
     origin = of_source.origin
     block = of_source.launch.block
     if request.grid or not request.block or parts(request.block) == parts(block):
@@ -363,7 +382,10 @@ def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
 def _launch_remarks(
     request: SourceRequest, chosen: _Chosen, launch: Launch, origin: str
 ) -> list[str]:
-    """Return the line that describes a launch of the source; no line if the request has grid and block."""
+    """Return the line that describes a launch of the source.
+
+    No line if the request has grid and block.
+    """
     if not origin or (request.grid and request.block):
         return []
     dynamic = ""
@@ -409,7 +431,8 @@ def _shared_warnings(
     if not stated.lacks_permission(chosen.unit, launch.shared):
         return []
     return [
-        f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and fails: above "
+        f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and "
+        "fails: above "
         f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
     ]
 
@@ -428,7 +451,7 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
 def near_headers(
     path: Path, source: str, include: Sequence[str | Path] | str | Path
 ) -> near.Headers:
-    """Return the folders of a file's headers, and the headers that several folders have.
+    """Return the folders of a file's headers, and headers that several folders have.
 
     The folders are those in `include`, the file's own folder and folders near it.
     """

@@ -15,7 +15,7 @@ COMPARISONS = ("<", "<=", ">", ">=")
 
 
 def guarded_sizes(kernel: Kernel) -> list[str]:
-    """Return the sizes M, N and K that a kernel compares with outside of the heads of loops."""
+    """Return the sizes that a kernel compares with outside of the heads of loops."""
     declared = kernel.definition.parameters
     sizes = {
         parameter.name: size_of(value)

@@ -139,7 +139,8 @@ def inspect(
     """
     if kernel.host is not None:
         raise BadSetting(
-            f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung"
+            f"{kernel.name} is a host function, which cannot be inspected: "
+            "give a .cu file or a rung"
         )
     if kernel.grid and not kernel.block:
         raise BadSetting(
@@ -372,7 +373,11 @@ def _source(inspected: Inspection) -> str:
     all_instructions = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
-        f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
+        (
+            f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank "
+            "conflicts; "
+            "load + store)"
+        ),
     ]
     text = inspected.main.program.source.splitlines()
     header_lines = _header_length(text)

@@ -1,6 +1,7 @@
-"""One record for every kernel: a rung of the ladder, a kernel from a .cu file or a notebook cell, and a host function.
+"""One record for every kernel: a rung, a kernel of a file or a cell, and a host function.
 
-A record loads the kernel on a device, describes it for the run file, and crosses to a child process pickled.
+A record loads the kernel on a device, describes it for the run file, and crosses to a child process
+pickled.
 """
 
 from __future__ import annotations
@@ -65,16 +66,16 @@ class Kernel:
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.LADDER
-    # Bytes of memory for intermediate results, an expression as for grid. Its address is the argument "workspace".
-    # Before a launch, the memory may hold anything.
+    # Bytes of memory for intermediate results, an expression as for grid. Its address is the
+    # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
     choose: Callable[..., Kernel] | None = None  # returns the kernel that is launched at a shape
     number: int | None = None  # of a rung
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
     warnings: tuple[str, ...] = ()  # facts that the source leaves open
-    # The arguments of from_source, if a trial may find an order or a launch that the source doesn't state, or verify
-    # an order by names (worklog.kernel.trial).
+    # The arguments of from_source, if a trial may find an order or a launch that the source doesn't
+    # state, or verify an order by names (worklog.kernel.trial).
     stated: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     # The order and the launch that a trial found, by "order" and "launch".
     found: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -91,7 +92,8 @@ class Kernel:
     ) -> Kernel:
         """Return the kernel of a .cu file.
 
-        Example: `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64", block=256)`
+        Example: `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64",
+            block=256)`
 
         name: of the kernel (default: the file's name without .cu)
         grid, block, options: as for from_source
@@ -139,22 +141,25 @@ class Kernel:
     ) -> Kernel:
         """Return the kernel of a source text, such as a notebook cell.
 
-        Host code in the source is left out. Without alpha or beta, the kernel computes with alpha = 1 or beta = 0. With
-        one size, it takes square matrices.
+        Host code in the source is left out. Without alpha or beta, the kernel computes with alpha =
+        1 or beta = 0. With one size, it takes square matrices.
 
-        grid, block: default, the source's. If it states none, the kernel can be compiled and not launched
-        entry: the kernel's name, needed if the source has several kernels (default: the only one). A template needs
-            its arguments, unless a comment states them: "Tile: BM=128 BN=64"
-        domain: default, a comment's. Otherwise, a grid that rounds down is taken to cover whole blocks only, which
-            `warnings` states
+        grid, block: default, the source's. If it states none, the kernel can be compiled and not
+            launched
+        entry: the kernel's name, needed if the source has several kernels (default: the only one).
+            A template needs its arguments, unless a comment states them: "Tile: BM=128 BN=64"
+        domain: default, a comment's. Otherwise, a grid that rounds down is taken to cover whole
+            blocks only, which `warnings` states
         claimed: a precision class (default: fp32)
         name: default, the entry's
         file: the source's name in messages
-        args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names)
+        args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the
+            parameters' names)
         include: folders of headers
         define: macros, as "NAME=VALUE"
         shared: bytes of dynamic shared memory
-        programs: files that include the source, nearest first. They count if the source states no launch
+        programs: files that include the source, nearest first. They count if the source states no
+            launch
         ambiguous: headers that several folders near the source have
         Raises BadSetting.
         """
@@ -214,8 +219,8 @@ class Kernel:
 
         worklog.kernel.host_function states the contract.
 
-        function: "module:function", "file.py:function" or "lib.so:function", or a Python function that a child process
-            can load from its module or file
+        function: "module:function", "file.py:function" or "lib.so:function", or a Python function
+            that a child process can load from its module or file
         arrays: "cupy", "torch" or "pointers" (default: ARRAYS of the file, else cupy)
         Raises WorklogError for a file that can't be read, and BadSetting.
         """
@@ -281,8 +286,9 @@ class Kernel:
     def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
         """Return the launch that the source states, and why launches aren't read.
 
-        The launch is in terms of labels of sizes. It has no grid and block if none is stated, and if it isn't read. Its
-        grid may have a name like "M_or_N": a variable that is passed for both.
+        The launch is in terms of labels of sizes. It has no grid and block if none is stated, and
+        if it isn't read. Its grid may have a name like "M_or_N": a variable that is passed for
+        both.
 
         labels: "M", "N", "K" or a text that is no size, of each parameter
         """
@@ -459,7 +465,8 @@ class Kernel:
         """Return the kernel on a device.
 
         fresh: the kernel's next launch is the first launch of its code, if possible
-        Raises CompileFailed, BadSetting for a kernel that can't be loaded, and NoGpu for a host function without a GPU.
+        Raises CompileFailed, BadSetting for a kernel that can't be loaded, and NoGpu for a host
+        function without a GPU.
         """
         if self.host is not None:
             return HostSubject(self, device, fresh)
@@ -478,7 +485,7 @@ class Kernel:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Matrix:
-        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm, which describes the arrays."""
+        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm does."""
         import worklog
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
@@ -565,7 +572,10 @@ class Kernel:
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:
-    """Return a kernel whose domain is what its grid covers, with a warning, unless a domain is stated."""
+    """Return a kernel whose domain is what its grid covers, unless a domain is stated.
+
+    It has a warning that the domain is inferred.
+    """
     grid_rules, is_uneven = launches.covered(kernel.grid, kernel.template)
     domain = replace(kernel, rules=", ".join([kernel.rules, *grid_rules])).domain
     if request.domain or (request.grid and not is_uneven) or domain == kernel.domain:

@@ -1,10 +1,11 @@
 """All rungs, and what the package records of them: charts and notebooks need no run.
 
-The records are memory counts at 4096, which the emulator counted, and how busy the units of a GPU were, by Nsight
-Compute. This module also finds kernels by the command line's names and options, as they are or as they were in a git
-revision, and adds a rung.
+The records are memory counts at 4096, which the emulator counted, and how busy the units of a GPU
+were, by Nsight Compute. This module also finds kernels by the command line's names and options, as
+they are or as they were in a git revision, and adds a rung.
 
-The memory counts belong to the PTX beside their file and are made with it (`make ptx`); a test counts again.
+The memory counts belong to the PTX beside their file and are made with it (`make ptx`); a test
+counts again.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class MemoryCounts:
     def at(self, shape: Shape, counted: Shape) -> MemoryCounts:
         """Return the counts at another shape.
 
-        The kernel must be on whole tiles at both shapes. Per block, the counts of loads and multiply-adds grow with K,
-        and those of stores don't.
+        The kernel must be on whole tiles at both shapes. Per block, the counts of loads and
+        multiply-adds grow with K, and those of stores don't.
 
         counted: the shape of these counts
         """
@@ -164,9 +165,9 @@ def memory_counts() -> LadderCounts:
 def counters(rungs: Sequence[str]) -> Table:
     """Return a row per rung with the load of each unit, and the busiest unit.
 
-    The load is a percentage of the unit's peak rate. It is over the launch of the product, without launches that split
-    or add. "L1 and shared" is the pipe that serves both. A note names rungs that weren't recorded:
-    `python -m tests.record.ncu bounds` records them.
+    The load is a percentage of the unit's peak rate. It is over the launch of the product, without
+    launches that split or add. "L1 and shared" is the pipe that serves both. A note names rungs
+    that weren't recorded: `python -m tests.record.ncu bounds` records them.
 
     rungs: names of rungs
     Raises BadRunFile if no rung was recorded.
@@ -208,8 +209,8 @@ def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
 def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
     """Return the bytes between L2 and L1 in one launch of each rung, and their label.
 
-    Rungs whose source has changed are left out. Empty if none is recorded: `python -m tests.record.ncu bytes` records
-    them at 4096.
+    Rungs whose source has changed are left out. Empty if none is recorded: `python -m
+    tests.record.ncu bytes` records them at 4096.
     """
     path = recordings("bytes").get("h200")
     if path is None:
@@ -228,7 +229,10 @@ def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
 
 def _label(document: dict[str, Any]) -> str:
     """Return the label of a recording by Nsight Compute."""
-    return f"recorded · {document['device']} · {document['date']} · Nsight Compute {document['ncu'].split()[1]}"
+    return (
+        f"recorded · {document['device']} · {document['date']} · Nsight Compute "
+        f"{document['ncu'].split()[1]}"
+    )
 
 
 def busiest(rung: str) -> str:
@@ -251,21 +255,28 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
-    "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: the source's)."),
+    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' "
+                                                   "(default: the source's)."),
+    "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: "
+                                                     "the source's)."),
     "entry": Option(("--entry",), None, "NAME",
-                    "Name of the kernel, with template arguments (default: the only one in the file)."),
+                    "Name of the kernel, with template arguments (default: the only one in the "
+                    "file)."),
     "args": Option(("--args",), None, "NAMES",
-                   "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C', or a number (default: from its name, or by "
+                   "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C', or a number (default: "
+                   "from its name, or by "
                    "trial)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
     "domain": Option(("--domain",), None, "SHAPES",
-                     "Shapes that the kernel accepts: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the "
+                     "Shapes that the kernel accepts: 'M % 64 == 0, K % 8 == 0', or any (default: "
+                     "a comment's, or the "
                      "grid's)."),
-    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
-    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
+    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, "
+                                                     "fp16 or bf16."),
+    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its "
+                                                      "file's, or cupy)."),
 }  # fmt: skip
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
@@ -300,7 +311,8 @@ def kernel_of(name: str, options: Words) -> Kernel:
         _require_none(DEFAULTS, stated, "a .cu file: a rung has its own")
         if name.lower() in BASELINES:
             raise BadSetting(
-                f"{name} has no CUDA source here: `worklog run {name}` times it; name a rung or a .cu file"
+                f"{name} has no CUDA source here: `worklog run {name}` times it; name a rung or a "
+                ".cu file"
             )
         return rung(name, "name a .cu file, or ")
     if not stated.keys() - {"entry", "claimed"}:
@@ -362,7 +374,8 @@ def rung_of_file(path: Path) -> Kernel | None:
     if _passes(packaged) != _passes(edited):
         place = Path(os.path.relpath(kernels_dir() / packaged.file))
         raise BadSetting(
-            f"{edited.function} is rung {packaged.name} with other kernels, another tile or another launch: "
+            f"{edited.function} is rung {packaged.name} with other kernels, another tile or "
+            "another launch: "
             "its launches share a workspace, so its passes can't be checked one by one. "
             f"Make the change in {place} and type: worklog check {packaged.name}"
         )
@@ -370,7 +383,7 @@ def rung_of_file(path: Path) -> Kernel | None:
 
 
 def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
-    """Return the rung of several launches whose product a file computes, and the rung with this file's text."""
+    """Return the rung of several launches that a file holds, and the rung with its text."""
     source = read_source(path)
     for packaged in RUNGS:
         is_named = re.search(rf"\b{packaged.function}\b", source) is not None
@@ -386,7 +399,7 @@ def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
 
 
 def _passes(kernel: Kernel) -> dict[str, Any]:
-    """Return what the launches of a rung rely on: its kernels with their parameters, and what its header states."""
+    """Return what a rung's launches rely on: its kernels' parameters, and its header."""
     kernels = [function for function in kernel.unit.functions if function.is_kernel]
     declared = {function.name: ([*function.template], function.parameters) for function in kernels}
     return {**declared, "": header(kernel.source)}
@@ -410,7 +423,8 @@ def _in_a_string(file: Path) -> str:
 def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
     """Return a rung of one launch, or the kernel of a .cu file, as of a git revision.
 
-    The file and the headers beside it are the revision's. The kernel's name ends in "@" and the revision.
+    The file and the headers beside it are the revision's. The kernel's name ends in "@" and the
+    revision.
 
     name: a rung's name or a .cu file's path
     options: of a user kernel's launch
@@ -458,7 +472,8 @@ def new_rung(number: int, name: str) -> list[Path]:
     kernels = kernels_dir()
     if kernels.name != "kernels":
         raise BadSetting(
-            "--rung needs a checkout of worklog, and this is an installed package: clone the repository"
+            "--rung needs a checkout of worklog, and this is an installed package: clone the "
+            "repository"
         )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise BadSetting(f"cannot name a rung {name!r}: start with a-z, then take a-z, 0-9 and _")

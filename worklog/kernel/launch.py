@@ -28,7 +28,10 @@ UNREAD_DOMAIN = "the domain in a comment isn't read"
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of a __global__ function. Its texts may name the parameters of the kernel's template."""
+    """A launch of a __global__ function.
+
+    Its texts may name the parameters of the kernel's template.
+    """
 
     function: str  # with its template arguments, as in "sum_parts<BM, 4>"
     grid: str = ""  # blocks along x, y and z, expressions that may also name M, N and K
@@ -86,8 +89,9 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     """Return the tile, the precision class and the launch that comments state.
 
     They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
-    "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's parameters, and the
-    launch has no function. A line that can't be read is a comment like any other.
+    "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's
+    parameters, and the launch has no function. A line that can't be read is a comment like any
+    other.
     """
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
@@ -118,9 +122,9 @@ def stated(source: str, label: str) -> list[str]:
 def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
     """Return the lines of a source whose comments may be about a kernel.
 
-    These are the lines from the function before a kernel to its end if they state the label, else the lines that belong
-    to no other kernel. The lines of the first kernel may be for all kernels: a comment at the top of the file is above
-    it.
+    These are the lines from the function before a kernel to its end if they state the label, else
+    the lines that belong to no other kernel. The lines of the first kernel may be for all kernels:
+    a comment at the top of the file is above it.
 
     label: as for stated(), such as "grid"
     """
@@ -169,8 +173,8 @@ def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
 def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     """Return the sizes that a grid covers, and whether it also rounds an axis up.
 
-    The sizes are of each axis that is rounded down, such as N % 32 == 0. If another axis is rounded up, the user most
-    likely forgot to round this one up.
+    The sizes are of each axis that is rounded down, such as N % 32 == 0. If another axis is rounded
+    up, the user most likely forgot to round this one up.
 
     template: values of names in the grid
     """
@@ -217,7 +221,8 @@ def readable(
     """Return the launch of reduced sizes.
 
     labels: names in the sizes, with M, N or K for each
-    Raises BadSetting for a size that isn't an expression of M, N and K, and for a block's size that isn't a number.
+    Raises BadSetting for a size that isn't an expression of M, N and K, and for a block's size that
+    isn't a number.
     """
     texts = list[str]()
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):

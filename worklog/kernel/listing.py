@@ -28,8 +28,8 @@ def kernels_in(
 ) -> list[Listed]:
     """Return the kernels of a .cu file and of its headers in order.
 
-    A template of which the host code launches several instances is there as these instances. The host code is the
-    file's, or that of a program which includes the file.
+    A template of which the host code launches several instances is there as these instances. The
+    host code is the file's, or that of a program which includes the file.
 
     include: folders of headers
     define: macros, as "NAME=VALUE"
@@ -61,7 +61,10 @@ def _instances(
     include: Sequence[str | Path],
     define: Sequence[str],
 ) -> list[str]:
-    """Return the instances of a template that a file launches, else those of a program that includes the file."""
+    """Return the instances of a template that a file launches.
+
+    If it launches none, those of a program that includes the file.
+    """
     if not defined.template:
         return []
     instances = stated.instances(defined.name, defined, unit)

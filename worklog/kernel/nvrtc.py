@@ -159,7 +159,8 @@ def _ptxas_numbers(symbol: str, log: str) -> tuple[int, ...]:
     Raises CompileFailed if the log doesn't describe the kernel.
     """
     report = re.search(
-        rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
+        rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes "
+        r"spill stores, "
         r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
         log,
         re.DOTALL,

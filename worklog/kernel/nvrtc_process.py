@@ -69,7 +69,8 @@ def compiled(
         return {"log": log, "failed": failed}
     call("GetLoweredName", handle, entry.encode(), ctypes.byref(lowered))
     symbol = (lowered.value or b"").decode()
-    # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
+    # NVRTC puts the current directory before the name: the same source must give the same text
+    # everywhere.
     ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", text("PTX"))
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         symbol = ""

@@ -73,7 +73,10 @@ def predict(
     """
     kernel.check(shape)
     if (line := Flow(code).data_dependent) is not None:
-        reason = "an address or a branch depends on loaded data, so the counts cannot be predicted: launch it in full"
+        reason = (
+            "an address or a branch depends on loaded data, so the counts cannot be "
+            "predicted: launch it in full"
+        )
         raise NotPredictable(f"{kernel.file}:{line}: {reason}")
     grid = kernel.blocks(shape)
     block_count = math.prod(grid)
@@ -96,7 +99,10 @@ def predict(
 def _require_small(kernel: Kernel, shape: Shape) -> None:
     """Raise NotPredictable for a shape larger than WHOLE, whose grid doesn't follow the shape."""
     if shape.flops > WHOLE.flops:
-        reason = f"the counts of {kernel.entry} cannot be predicted from a few blocks: its grid does not follow"
+        reason = (
+            f"the counts of {kernel.entry} cannot be predicted from a few blocks: its grid "
+            "does not follow"
+        )
         advice = f"take a size of up to {WHOLE}, which runs whole"
         raise NotPredictable(f"{kernel.file}: {reason} the shape, and shares differ: {advice}")
 
@@ -485,7 +491,10 @@ class Prediction:
         text = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
         if self.table is None:
             return text
-        return f"{text}<details><summary>counts beside the rungs'</summary>{self.table.html()}</details>"
+        return (
+            f"{text}<details><summary>counts beside the "
+            f"rungs'</summary>{self.table.html()}</details>"
+        )
 
 
 def predicted(

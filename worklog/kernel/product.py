@@ -1,8 +1,8 @@
 """The check that a kernel of a file computes a matrix product.
 
 Files also have kernels that convert, fill, add or transpose.
-The answer comes from the parameters and the body, without a launch. It decides only which kernels of a file are
-checked without being named: a named kernel is checked in any case.
+The answer comes from the parameters and the body, without a launch. It decides only which kernels
+of a file are checked without being named: a named kernel is checked in any case.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def takes_workspace(defined: Definition) -> bool:
 
 
 def _part_of_a_product(defined: Definition) -> str:
-    """Return what a kernel with a workspace does for another kernel; "" if it may compute a product alone."""
+    """Return what a kernel with a workspace does for another kernel.
+
+    "" if it may compute a product alone.
+    """
     *factors, result = [parameter.name for parameter in defined.parameters if parameter.pointer][:3]
     used_names = {text_of(name) for name in nodes(defined.body, "identifier")}
     if result not in used_names:
@@ -76,7 +79,10 @@ def _part_of_a_product(defined: Definition) -> str:
 
 
 def _adds_up(defined: Definition, unit: Unit) -> bool:
-    """Return whether a kernel, or a function that it calls, adds up in a loop; a body with an error may."""
+    """Return whether a kernel, or a function that it calls, adds up in a loop.
+
+    A body with an error may.
+    """
     if defined.body.has_error:
         return True
     called_names = {_name(call) for call in nodes(defined.body, "call_expression")}
@@ -112,6 +118,6 @@ def _is_sum(assignment: Any) -> bool:
 
 
 def _name(call: Any) -> str:
-    """Return the name of the function that is called, without its object, namespace and template arguments."""
+    """Return a called function's name without object, namespace and template arguments."""
     name = text_of(call.child_by_field_name("function")).partition("<")[0]
     return name.rpartition("::")[2].rpartition(".")[2].strip()

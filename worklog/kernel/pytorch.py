@@ -1,4 +1,4 @@
-"""PyTorch's product as a host function, to compare kernels with: `worklog run RUNG --against torch`.
+"""PyTorch's product as a host function: `worklog run RUNG --against torch`.
 
 It is gated like a user's. PyTorch is imported in the child process that measures.
 """

@@ -44,7 +44,10 @@ _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w
 
 def no_sass() -> str:
     """Return why there is no SASS without a disassembler, and how to install nvdisasm."""
-    return f"no SASS: nvdisasm is not installed; {install_command('sass')}, or install the CUDA toolkit"
+    return (
+        f"no SASS: nvdisasm is not installed; {install_command('sass')}, or install the CUDA "
+        "toolkit"
+    )
 
 
 def disassembler() -> Path | None:
@@ -358,7 +361,10 @@ KINDS = {
     "approximate functions": r".*\.(?:approx|full)\b",
     TRUNCATED: rf"{_ARITHMETIC}.*\.rz\b",
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
-    "masks from __activemask(), which may lack threads in the same branch (state a mask instead)": r"activemask\b",
+    (
+        "masks from __activemask(), which may lack threads in the same branch (state a mask "
+        "instead)"
+    ): r"activemask\b",
 }
 # The name of a module's variable, and the rest of its declaration with its initial value.
 _DECLARED = re.compile(
@@ -409,7 +415,10 @@ class InstructionMix:
         """Return how the code contradicts the claimed precision class; never a verdict."""
         if claimed == "fp32" and TENSOR in self.counts:
             return [
-                "fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K as long as yours"
+                (
+                    "fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K "
+                    "as long as yours"
+                )
             ]
         if claimed == "fp32" and TRUNCATED in self.counts:
             return [
@@ -417,6 +426,9 @@ class InstructionMix:
             ]
         if claimed in SHORT_CLASSES and not self.counts.keys() & {TENSOR, SHORTENED}:
             return [
-                f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"
+                (
+                    f"{claimed} is claimed, and the code has neither tensor-core instructions nor "
+                    "conversions to it"
+                )
             ]
         return []

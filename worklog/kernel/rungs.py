@@ -1,8 +1,8 @@
 """The rungs: the article's ladder, FP32's own units past it, and FP32 through tensor cores.
 
-A rung's tile, launch, domain and precision class stand in the header of its .cu file. Those from 18 on take several
-launches; `ragged` and `split` follow the shape. What the last rung, `best`, chooses from is here, and how in
-worklog.kernel.best.
+A rung's tile, launch, domain and precision class stand in the header of its .cu file. Those from 18
+on take several launches; `ragged` and `split` follow the shape. What the last rung, `best`, chooses
+from is here, and how in worklog.kernel.best.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     )
 
 
-# autotuned has the fastest of the recorded sweep's 20 tiles on an H200 at 4096. Most others have the usual textbook one
-# or that of the rung before. Where the tile changes, too, as in pipelined, the step doesn't show the idea alone.
+# autotuned has the fastest of the recorded sweep's 20 tiles on an H200 at 4096. Most others have
+# the usual textbook one or that of the rung before. Where the tile changes, too, as in pipelined,
+# the step doesn't show the idea alone.
 LADDER = (
     numbered(1, "naive", "one thread, one element, neighbours in different rows"),
     numbered(2, "coalesced", "neighbouring threads take neighbouring columns"),
@@ -94,7 +95,8 @@ def ragged(
 ) -> Kernel:
     """Return rung 19: rung 18 for any shape.
 
-    a_copied: a pass before copies A, so that rows begin at multiples of 16 bytes; needed if they don't
+    a_copied: a pass before copies A, so that rows begin at multiples of 16 bytes; needed if they
+        don't
     b_copied: the same for B
     blocks: any number is right
     whole: for shapes whose number of tiles is a multiple of `blocks`, so that no tile has parts
@@ -153,15 +155,16 @@ FP32 = (
 LINES = 128
 LINE_BYTES = 128
 STAGE_K = 32
-# By columns of a tile: stages that fit shared memory, and the time per column over that of 192, by a trial on an
-# H200 at 4096 and 8192 that isn't recorded.
+# By columns of a tile: stages that fit shared memory, and the time per column over that of 192, by
+# a trial on an H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 SPLIT_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
 # threads per block of the splitting pass, and what each takes at a time
 SPLITTERS = 512
 NUMBERS = 8
-# Microseconds of a column's stage, of each tile or part of one beside its stages, and of the launch that adds parts;
-# and bytes per microsecond of that. The first two are rounded from sweeps that aren't recorded, the others assumed.
+# Microseconds of a column's stage, of each tile or part of one beside its stages, and of the launch
+# that adds parts; and bytes per microsecond of that. The first two are rounded from sweeps that
+# aren't recorded, the others assumed.
 STAGE_US = 0.004
 TILE_US = 2.0
 ADD_US = 3.0
@@ -171,8 +174,8 @@ ADDED = 5e6
 def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     """Return rung 26 with tiles of 128 x bn.
 
-    A pass splits A and B. The next one computes their product for each part of K. If there are several parts, a pass
-    adds them.
+    A pass splits A and B. The next one computes their product for each part of K. If there are
+    several parts, a pass adds them.
 
     bn: of SPLIT_TILES
     parts: up to 32, or a multiple of 32
@@ -283,7 +286,8 @@ def sliced(template: Mapping[str, int]) -> Kernel:
     return replace(SLICED, template=template)
 
 
-# The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
+# The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults
+# show.
 TENSOR = (
     numbered(21, "tf32", "tensor cores multiply factors of 11 bits"),
     numbered(22, "tf32x3", "three products of two parts of each factor"),

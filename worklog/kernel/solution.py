@@ -1,15 +1,17 @@
-"""A solution of a problem: CUDA source with an extern "C" function `solution`, or a Python function.
+"""A solution of a problem: CUDA source with a function `solution`, or a Python function.
 
-`solution` launches kernels. It gets a case's inputs, outputs and extra parameters, in the order of the problem's
-signature.
+`solution` launches kernels. It gets a case's inputs, outputs and extra parameters, in the order of
+the problem's signature.
 
-`solution` is run on the emulator, once for each case, and its launches are then enqueued on the device
-(worklog.kernel.host). It can compute and decide what to launch; what it can't do is an error that names its
-line: it has no other memory, and sees no data. NVRTC compiles the kernels, so that a solution runs without nvcc.
+`solution` is run on the emulator, once for each case, and its launches are then enqueued on the
+device (worklog.kernel.host). It can compute and decide what to launch; what it can't do is an error
+that names its
+line: it has no other memory, and sees no data. NVRTC compiles the kernels, so that a solution runs
+    without nvcc.
 
-A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
-tensors on the same memory, and writes the outputs in place. One that has as many parameters as the problem has inputs
-returns the outputs instead, as a torch function does.
+A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"`
+in its file PyTorch tensors on the same memory, and writes the outputs in place. One that has as
+many parameters as the problem has inputs returns the outputs instead, as a torch function does.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ ADVICE = (
 )
 ROLES = ("input", "output", "extra")
 HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
-# A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of buffers.
+# A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of
+# buffers.
 _Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
 
 
@@ -318,13 +321,14 @@ class _Kernels(Solver):
             variables = {*other_compiled.compiled.variables} & {*compiled.compiled.variables}
             if variables:
                 raise BadSetting(
-                    f"{solution.file}: {other} and {entry} use {min(variables)}, of which each has its own: "
+                    f"{solution.file}: {other} and {entry} use {min(variables)}, of which each "
+                    "has its own: "
                     f"pass data in a parameter of {FUNCTION}, or write one kernel"
                 )
         return compiled
 
     def _bound(self, entry: str, parameter: Parameter, bits: int, names: Sequence[str]) -> Any:
-        """Return the value of a kernel's parameter: the name of a buffer, or a number of the parameter's type.
+        """Return a kernel's argument: the name of a buffer, or a number of its type.
 
         bits: of the argument, as the host function passes it
         names: of the host function's parameters

@@ -11,7 +11,7 @@ ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
 
 
 def assets(*names: str) -> str:
-    """Return the texts of files next to this module, such as panel.js, one after the other."""
+    """Return the texts of files next to this module, one after the other."""
     folder = Path(__file__).parent
     return "\n\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 

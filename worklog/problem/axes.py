@@ -65,7 +65,8 @@ class Axis:
         match = fullmatch(AXIS, text)
         if match is None:
             raise BadSetting(
-                f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or "N[pow2]=6:13"'
+                f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or '
+                '"N[pow2]=6:13"'
             )
         name = match[1]
         kind = match[2] or kind
@@ -195,7 +196,8 @@ class Space:
         for name, count in Counter(chain(*self.together)).items():
             if name not in names or count > 1:
                 raise BadSetting(
-                    f"{self.name}: together names {name}: name axes, each once, from {', '.join(names)}"
+                    f"{self.name}: together names {name}: name axes, each once, from "
+                    f"{', '.join(names)}"
                 )
         for group in self.groups:
             if len({len(axis.values) for axis in group}) > 1:

@@ -266,7 +266,7 @@ def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[F
 
 
 class Sgemm(Problem):
-    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32, as the ladder's kernels do; beta is 0."""
+    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32; beta is 0."""
 
     name = "sgemm"
     parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"
@@ -316,7 +316,7 @@ class Sgemm(Problem):
 
 
 class Softmax(Problem):
-    """Each row of output (rows x columns, row-major) is exp(x) / sum(exp(x)) of the same row of input."""
+    """Each row of output (rows x columns, row-major) is exp(x) / sum(exp(x)) of its input."""
 
     name = "softmax"
     parameters = "const T* input, T* output, int rows, int columns"

@@ -176,7 +176,8 @@ class Problem:
                 return 2 * x
 
             def generate_test_cases(self):
-                return [self.case(str(n), lambda rng, n=n: rng.random(n, np.float32), n=n) for n in (1, 1000)]
+                return [self.case(str(n), lambda rng, n=n: rng.random(n, np.float32), n=n) for n in
+                (1, 1000)]
 
             def get_extra_params(self, test_case):
                 return [test_case["n"]]

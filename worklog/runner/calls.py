@@ -1,6 +1,7 @@
 """Prepares calls: any callable that enqueues work on the harness's stream, with its baselines.
 
-The harness doesn't know what a call computes, so the gate's stages on its output come from the caller.
+The harness doesn't know what a call computes, so the gate's stages on its output come from the
+caller.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ WAITS = (
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
-WHOLE = "reads the same as events around a launch that isn't queued, in which the GPU waits for the host"
+WHOLE = (
+    "reads the same as events around a launch that isn't queued, in which the GPU waits for "
+    "the host"
+)
 # Settings that concern a ladder's kernel, not any callable.
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")
 

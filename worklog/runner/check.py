@@ -188,13 +188,16 @@ class Checked:
         lines = self._passed_stages()
         if self._is_emulated() and self.verdict.accepted and not self.findings:
             lines.append(
-                "✓ no race, access out of bounds or uninitialized read in any launch on the emulator"
+                "✓ no race, access out of bounds or uninitialized read in any launch on the "
+                "emulator"
             )
         compiled = self.compiled
         if compiled is not None:
             lines.append(
-                f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
-                f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
+                f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory "
+                "per thread, "
+                f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per "
+                f"block ({compiled.arch})"
             )
         return lines
 
@@ -254,14 +257,16 @@ def check(
     A kernel or a host function is checked at every stage of the gate, a solution at every case of
     its problem, on the emulator at the small cases. See check_in_child for another process.
 
-    shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small shape on the emulator)
+    shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small shape on the
+        emulator)
     on: "gpu" or "emulated"; None chooses the GPU if there is one
-    seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a kernel states it)
+    seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
+        kernel states it)
     budget: as for worklog.emulator.launch
     is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
     quick: search rare paths on the emulator for a shorter time
-    progress: called before each launch, with a total of 0, since the number of launches isn't known before
-        the last launch; for a solution, called before each case
+    progress: called before each launch, with a total of 0, since the number of launches isn't known
+        before the last launch; for a solution, called before each case
     begun: called before the first launch with a result without stages
 
     Raises NoGpu, CompileFailed, BadSetting and OutOfMemory.
@@ -414,7 +419,8 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
             large.append(case["name"])
     if not small:
         raise BadSetting(
-            f"{problem.name} has no case that is small enough for the emulator: return one from generate_sample, with "
+            f"{problem.name} has no case that is small enough for the emulator: return one from "
+            "generate_sample, with "
             f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
         )
     return small, large
@@ -434,7 +440,7 @@ def _is_small(problem: Problem, case: Words) -> bool:
 def _report_launches(
     subject: Runnable, device: Device, progress: Progress, is_beside_gpu: bool, largest: Shape
 ) -> None:
-    """Call progress before each launch of the subject, and repeatedly during a launch on the emulator.
+    """Call progress before each launch, and repeatedly during a launch on the emulator.
 
     is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
     largest: the shape that the check's time depends on
@@ -497,8 +503,8 @@ def check_in_child(
     find races and code that never runs. One verdict has the stages of both.
 
     emulate: whether to run the kernel on the emulator while the child works on a GPU
-    timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator
-        ends an endless kernel by itself
+    timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the
+        emulator ends an endless kernel by itself
     progress: called at each launch, and twice a second in between, with a total of 0
     command: as in worklog.runner.measure.carry_out
 

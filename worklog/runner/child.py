@@ -1,12 +1,12 @@
 """A child process, which a kernel may crash or hang.
 
-It is ended together with every process that it started. `python -m worklog.runner.child` unpickles its
-order from its standard input. It answers on another pipe, since a kernel or a library may print anything
-on standard output. worklog.runner.messages has the order and the answers.
+It is ended together with every process that it started. `python -m worklog.runner.child` unpickles
+its order from its standard input. It answers on another pipe, since a kernel or a library may print
+anything on standard output. worklog.runner.messages has the order and the answers.
 
-No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard
-run the caller's __main__ again, and none of them ends the processes that the task has started. Here they
-all belong to a new session.
+No library does this: loky and concurrent.futures can't end a single running task, pebble and
+billiard run the caller's __main__ again, and none of them ends the processes that the task has
+started. Here they all belong to a new session.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class Ended:
         kernel: None for a kernel of the package
         emulated: whether the emulator also runs the kernel
 
-        Raises the child's error if it isn't the kernel's: a user's mistake, or a mistake of this package.
+        Raises the child's error if it isn't the kernel's: a user's mistake, or a mistake of this
+        package.
         """
         advice = "" if emulated else "; run it with `worklog check --emulate`: it names the line"
         if kernel is not None and kernel.host is not None:
@@ -134,15 +135,15 @@ def run_child(
 
     Close the generator if it isn't exhausted. What is sent to the generator goes to the child.
 
-    progress: called with `first` plus the finished steps, and `total`, for each Progressed and twice a
-        second in between
-    timeout_s: seconds between two answers after which the child counts as hung and is ended, once it has
-        answered
+    progress: called with `first` plus the finished steps, and `total`, for each Progressed and
+        twice a second in between
+    timeout_s: seconds between two answers after which the child counts as hung and is ended, once
+        it has answered
     stop: ends the child when another thread, or Ctrl-C, sets it
     command: what to start (default: COMMAND)
 
-    Raises KeyboardInterrupt if the child was stopped, once it has ended and its answers were used; OSError
-    if it can't be started; WorklogError if it can't be ended.
+    Raises KeyboardInterrupt if the child was stopped, once it has ended and its answers were used;
+    OSError if it can't be started; WorklogError if it can't be ended.
     """
     stop = stop or threading.Event()
     answers, child_answers = Pipe()
@@ -254,7 +255,10 @@ class _Conversation:
             self._pipes.remove(self._output)
 
     def shows_progress(self) -> bool:
-        """Return whether to show the progress now. Notice a child that has been silent too long."""
+        """Return whether to show the progress now.
+
+        Notice a child that has been silent too long.
+        """
         now_s = time.monotonic()
         is_due = now_s - self._shown_s >= TICK_S
         if is_due:
@@ -290,20 +294,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait(STUCK_S)
     except subprocess.TimeoutExpired as error:
         raise WorklogError(
-            f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
+            f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the "
+            "GPU's driver holds it; "
             "look with nvidia-smi, and restart the machine if it stays"
         ) from error
 
 
-# ----------------------------------------------------------------------------------------------- in the child
+# ------------------------------------------------------------------------------------- in the child
 
 
 @contextmanager
 def answering() -> Iterator[tuple[Any, Connection]]:
     """Yield the order, and the pipe for answers while the context is open.
 
-    An error that leaves the context is also an answer. Then the process exits immediately, without atexit
-    handlers and CUDA teardown.
+    An error that leaves the context is also an answer. Then the process exits immediately, without
+    atexit handlers and CUDA teardown.
     """
     order, pipe = started()
     try:
@@ -322,8 +327,9 @@ def answering() -> Iterator[tuple[Any, Connection]]:
 def started() -> tuple[Any, Connection]:
     """Return the order, and the pipe for answers, on which further orders come.
 
-    From now on Linux ends this process and its session as soon as the parent has ended, with a signal that
-    no code can catch. On other systems they end by themselves, since there is no GPU to hold.
+    From now on Linux ends this process and its session as soon as the parent has ended, with a
+    signal that no code can catch. On other systems they end by themselves, since there is no GPU to
+    hold.
     """
     order, answers = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)

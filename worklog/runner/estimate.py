@@ -1,4 +1,4 @@
-"""Predicts how long a check takes on the emulator: some blocks of a launch at the shape are run and timed first."""
+"""Predicts how long a check takes on the emulator: some blocks are run and timed first."""
 
 from __future__ import annotations
 
@@ -55,12 +55,14 @@ class _BlockTimer(EmulatedDevice):
 
 
 def work(shape: Shape) -> int:
-    """The multiply-adds of a product."""
+    """Return the multiply-adds of a product."""
     return shape.m * shape.n * shape.k
 
 
 def launch_seconds(kernel: Kernel, shape: Shape, budget: int) -> float | None:
-    """Return the predicted CPU seconds of one emulated launch at a shape; None if its blocks don't run alone.
+    """Return the predicted CPU seconds of one emulated launch at a shape.
+
+    None if its blocks don't run alone.
 
     budget: as for worklog.emulator.launch
     """
@@ -76,7 +78,10 @@ def launch_seconds(kernel: Kernel, shape: Shape, budget: int) -> float | None:
 
 
 def warning(kernel: Kernel, shape: Shape, budget: int) -> str:
-    """Return a line: how long a check takes at a shape, and what takes seconds; empty if it does itself."""
+    """Return a line: how long a check takes at a shape, and what takes seconds.
+
+    Empty if it does itself.
+    """
     if work(shape) <= SHORT:
         return ""
     launch_s = launch_seconds(kernel, shape, budget)

@@ -41,9 +41,9 @@ def carry_out(
 ) -> Run:
     """Make each measurement in order, in child processes, and save the run after each.
 
-    A kernel that hangs, crashes, exits or loses the GPU's context fails, and the rest is measured in a fresh process;
-    each host function gets a process that measures nothing else. An interrupt ends the child and keeps the finished
-    measurements. CUDA is not initialised in this process.
+    A kernel that hangs, crashes, exits or loses the GPU's context fails, and the rest is measured
+    in a fresh process; each host function gets a process that measures nothing else. An interrupt
+    ends the child and keeps the finished measurements. CUDA is not initialised in this process.
 
     user_kernels: those that jobs name.
     out: the file of a new run (default: one among this machine's runs).
@@ -52,8 +52,8 @@ def carry_out(
     stop: ends the run when another thread sets it.
     command: the child's command line (default: worklog.runner.child).
 
-    Raises what measure() raises, Interrupted, NoGpu while another run measures here, and BadSetting if this machine's
-    setup differs from that of the resumed run.
+    Raises what measure() raises, Interrupted, NoGpu while another run measures here, and BadSetting
+    if this machine's setup differs from that of the resumed run.
     """
     kernels = require_measurable(jobs, harness, user_kernels)
     if command is None:
@@ -118,7 +118,7 @@ class _Writer:
         return f"{finished} of {self._kept_count + count} measurements are kept in {self.run.path}"
 
     def write(self, answers: Generator[Any, Any], order: MeasureOrder) -> None:
-        """Write a process's answers as they come, and the failure of a job that has ended it.
+        """Write a process's answers, and the failure of a job that has ended it.
 
         Raises the process's error if it ended before it was ready.
         """
@@ -166,7 +166,8 @@ class _Writer:
 def _first_group(jobs: Sequence[Job], user_kernels: Mapping[str, Kernel]) -> list[Job]:
     """Return the first jobs, as many as share a process.
 
-    A job with a host function, also as a baseline, shares its process only with jobs of the same kernel.
+    A job with a host function, also as a baseline, shares its process only with jobs of the same
+    kernel.
     """
 
     def process(job: Job) -> str:

@@ -21,7 +21,8 @@ ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms
 # process don't remove this scatter.
 HOST_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 0.3), ("hot_ms", 0.0))
 GRID_SIZES = [256, 1024, 4096]
-# At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
+# At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take
+# 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
 # Gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording.
 SECONDS_EACH = 1.5

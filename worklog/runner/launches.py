@@ -1,8 +1,8 @@
 """The buffers that timed launches read and write.
 
-They alternate, and move through a pool of device memory. The pool is allocated once and is much larger
-than the buffers, so placements differ in their offsets and in the physical pages below them. In each
-placement, short kernels are loaded again: their times depend on the code's place.
+They alternate, and move through a pool of device memory. The pool is allocated once and is much
+larger than the buffers, so placements differ in their offsets and in the physical pages below them.
+In each placement, short kernels are loaded again: their times depend on the code's place.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
 
 ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
-# A pool's size is the larger of 4 GiB and three times the size of its buffers. It is smaller if the GPU's
-# memory is short, down to the least factor.
+# A pool's size is the larger of 4 GiB and three times the size of its buffers. It is smaller if the
+# GPU's memory is short, down to the least factor.
 POOL_BYTES = 2**32
 TIMES_BUFFERS = 3.0
 LEAST_TIMES_BUFFERS = 1.25
 LEFT_FREE_BYTES = 2**28
-# With more work, the time to fetch a kernel's code doesn't show. The effect of the code's place was recorded up
-# to this work (turns/h100).
+# With more work, the time to fetch a kernel's code doesn't show. The effect of the code's place was
+# recorded up to this work (turns/h100).
 SHORT_FLOPS = 2 * 1024**3
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 Buffers = tuple[Any, Any, Any]
@@ -98,8 +98,8 @@ class RotatingLaunch:
     """Launches of a kernel, each on the next A, B and C."""
 
     probe: LaunchProbe  # checks each launch, on new inputs
-    # Buffers for a launch before the timed inputs are written. It brings the kernel's code back into the
-    # SMs' instruction caches, from which the gate's kernels evict the code.
+    # Buffers for a launch before the timed inputs are written. It brings the kernel's code back
+    # into the SMs' instruction caches, from which the gate's kernels evict the code.
     elsewhere: Sequence[Any] | None = None
 
     def __init__(self, kernel: Runnable, shape: Shape, alpha: float) -> None:
@@ -147,15 +147,15 @@ class Loop:
     """A kernel and its baselines on the checker's inputs, each with another C.
 
     A baseline computes -A B, so that its output can't be mistaken for the kernel's. Code that keeps
-    variables isn't loaded again, which would reset the variables: the loop must also reach the launch at
-    which a kernel goes wrong.
+    variables isn't loaded again, which would reset the variables: the loop must also reach the
+    launch at which a kernel goes wrong.
 
-    in_step: whether the kernels alternate launch by launch. Then they swap their C in each turn, or share
-        out a round of the sets
+    in_step: whether the kernels alternate launch by launch. Then they swap their C in each turn, or
+        share out a round of the sets
     sets: of buffers to rotate over, as many as evict each other from L2
     checked: whether outputs are checked
-    probed: whether each launch gets new inputs and its output is checked, also a baseline's, so that all
-        launches find the GPU in the same state
+    probed: whether each launch gets new inputs and its output is checked, also a baseline's, so
+        that all launches find the GPU in the same state
     warm: whether each kernel is launched before it is timed
     pool: memory to move the buffers through (default: the checker's buffers are used)
 
@@ -230,9 +230,10 @@ class Loop:
     def move(self) -> None:
         """Move the buffers to a new placement in the pool.
 
-        The code of short kernels moves to another place. Without a pool, the checker's buffers are used.
-        Host functions are launched once on each set while nothing is blocked: a host function may record a
-        graph for new addresses. Kernels that were loaded again are launched once on the checker's buffers.
+        The code of short kernels moves to another place. Without a pool, the checker's buffers are
+        used. Host functions are launched once on each set while nothing is blocked: a host function
+        may record a graph for new addresses. Kernels that were loaded again are launched once on
+        the checker's buffers.
         """
         first = self.bare[0]
         checker_buffers = self.checker.buffers
@@ -271,8 +272,8 @@ class Loop:
     def _place_sets(self, pool: Pool) -> Sets:
         """Return sets at new places in the pool, each C and each workspace between guard bands.
 
-        The sets get the checker's inputs if launches don't get new inputs. The first set was copied longest
-        ago, so L2 no longer holds it if there are enough sets.
+        The sets get the checker's inputs if launches don't get new inputs. The first set was copied
+        longest ago, so L2 no longer holds it if there are enough sets.
         """
         self.require_intact()
         device = pool.device
@@ -314,7 +315,7 @@ class Loop:
         ]
 
     def require_intact(self) -> None:
-        """Raise OutOfBoundsWrite if a launch wrote around a C or a workspace in this placement."""
+        """Raise OutOfBoundsWrite if a launch wrote around a C or a workspace."""
         if not self.checked:
             return
         for message, guarded in self.guarded.items():

@@ -38,14 +38,15 @@ def measure(
     The run is saved after every measurement. A kernel that fails the gate is in the run with its
     verdict and without a time.
 
-    kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None
-        for the whole ladder and cuBLAS. A single kernel needs no list.
+    kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host
+        functions; None for the whole ladder and cuBLAS. A single kernel needs no list.
     shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these
-    against: further baselines, rungs or kernels, which alternate with each kernel and cuBLAS in the same loop
+    against: further baselines, rungs or kernels, which alternate with each kernel and cuBLAS in the
+        same loop
     out: the run's file (default: a new file among this machine's runs)
 
-    Raises NoGpu if there is no CUDA device, BadSetting, OutOfMemory, and BadRunFile for an `out` that
-    exists or a folder that can't be written. Nothing is measured then.
+    Raises NoGpu if there is no CUDA device, BadSetting, OutOfMemory, and BadRunFile for an `out`
+    that exists or a folder that can't be written. Nothing is measured then.
     """
     jobs, user_kernels = jobs_of(kernels, shapes, against=against)
     return execute.carry_out(
@@ -81,7 +82,8 @@ def measure_solutions(
     for pattern in cases:
         if not any(fnmatch(name, pattern) for name in names):
             raise BadSetting(
-                f"{problem.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}"
+                f"{problem.name} has no case {pattern!r}{meant(pattern, names)}: it has "
+                f"{', '.join(names)}"
             )
     if cases:
         names = [name for name in names if any(fnmatch(name, pattern) for pattern in cases)]

@@ -81,7 +81,8 @@ def _prepare_case(session: Session, job: Job, harness: Harness, notes: Sequence[
 def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
     """Return the problem's baseline on the case's arrays, and remarks on it.
 
-    The baseline is called once and verified. It is None if it doesn't run, and the remarks state why.
+    The baseline is called once and verified. It is None if it doesn't run, and the remarks state
+    why.
     """
     problem = checker.problem
     case = checker.case

@@ -156,7 +156,8 @@ def _require_checkable(loaded: Runnable, shape: Shape, harness: Harness) -> None
     state = "a host function" if loaded.is_host else ", ".join(loaded.variables(shape))
     if state:
         raise Skipped(
-            f"with {' and '.join(settings)} only the last launch can be checked, and {state} may make the others do "
+            f"with {' and '.join(settings)} only the last launch can be checked, and {state} may "
+            "make the others do "
             "less: take l2 = flush and timer = events"
         )
 
@@ -164,8 +165,9 @@ def _require_checkable(loaded: Runnable, shape: Shape, harness: Harness) -> None
 def loop_of(session: Session, job: Job, harness: Harness, names: Sequence[str]) -> Loop:
     """Return a loop of the job's kernel and its baselines, in the checker's buffers.
 
-    If L2 is flushed before each launch, each launch gets new inputs and is checked. Otherwise new inputs
-    would warm the L2 that the launch should find cold, and only the output of the last launch is checked.
+    If L2 is flushed before each launch, each launch gets new inputs and is checked. Otherwise new
+    inputs would warm the L2 that the launch should find cold, and only the output of the last
+    launch is checked.
 
     names: of the baselines
     """

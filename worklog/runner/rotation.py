@@ -33,7 +33,8 @@ def arrays(value: Any) -> list[Any]:
 def rotation(arguments: Arguments, l2_bytes: int) -> list[ArgumentSet]:
     """Return the arguments and copies of them, as many as evict each other from L2.
 
-    Values that aren't arrays are shared. Arrays in a closure or in an object's attributes aren't found.
+    Values that aren't arrays are shared. Arrays in a closure or in an object's attributes aren't
+    found.
 
     Raises BadSetting if there is no array.
     """
@@ -86,7 +87,10 @@ def _replaced(value: Any, new: Callable[[Any], Any], containers: tuple[int, ...]
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Return the parts of a container by key, index or field; None if the value isn't a container."""
+    """Return the parts of a container by key, index or field.
+
+    None if the value isn't a container.
+    """
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, (list, tuple)):

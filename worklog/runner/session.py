@@ -41,7 +41,8 @@ class Session:
 
     user_kernels: by name, host functions too
     calibration: of the harness on this GPU (default: calibrate now)
-    on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and cuBLAS)
+    on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and
+        cuBLAS)
     peaks: the GPU's, at its highest clock
 
     Raises NoGpu.
@@ -124,7 +125,8 @@ class Session:
         if shape not in self._checkers:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory,
-            self.device.empty_cache()  # and CuPy can't give back a block after it has given a part of it away
+            # And CuPy can't give back a block after it has given a part of it away.
+            self.device.empty_cache()
             try:
                 self._checkers[shape] = SgemmChecker(
                     self.device, shape, secrets.randbits(SEED_BITS)
@@ -196,11 +198,11 @@ class Session:
     def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:
         """Return the stage that the whole GPU is idle when a launch has ended.
 
-        The launch of `us` microseconds runs on the harness's stream. On a busy host every wait is long, so
-        the wait is compared with the wait after an empty kernel.
+        The launch of `us` microseconds runs on the harness's stream. On a busy host every wait is
+        long, so the wait is compared with the wait after an empty kernel.
 
-        queued: whether the launch may be enqueued behind a blocking kernel. Without a blocking kernel, a fast
-            GPU may finish unjoined work before the wait begins.
+        queued: whether the launch may be enqueued behind a blocking kernel. Without a blocking
+            kernel, a fast GPU may finish unjoined work before the wait begins.
         """
 
         def wait_us(enqueue: Launch) -> float:

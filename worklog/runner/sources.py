@@ -62,8 +62,8 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     such measurement has its label, which states if the rung's source has changed since.
 
     partly: whether kernels that were never recorded are only named in the run's notes
-    some: whether measurements that no recording holds are only counted in the notes, unless the recordings
-        hold no measurement at all
+    some: whether measurements that no recording holds are only counted in the notes, unless the
+        recordings hold no measurement at all
 
     Raises BadRunFile, with the recorded sizes, if a measurement is missing.
     """
@@ -80,7 +80,10 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
             if all(held_by(source, job) for job in recorded_jobs):
                 run = source
                 break
-        lacks = f"the recording lacks {len(jobs) - len(recorded_jobs)} of these {len(jobs)} measurements"
+        lacks = (
+            f"the recording lacks {len(jobs) - len(recorded_jobs)} of these {len(jobs)} "
+            "measurements"
+        )
         run.notes = [*run.notes, f"{lacks}: measure on a GPU"]
         jobs = recorded_jobs
     measurements = list[Measurement]()
@@ -146,6 +149,7 @@ def missing_from(run: Run, jobs: Sequence[Job]) -> list[Job]:
     changed = [name for name in run.kernels if source_changed(name, run.kernels)]
     if changed:
         raise BadSetting(
-            f"the source of {', '.join(changed)} has changed since {run.path} was measured: measure anew"
+            f"the source of {', '.join(changed)} has changed since {run.path} was measured: "
+            "measure anew"
         )
     return [job for job in jobs if not held_by(run, job)]

@@ -37,25 +37,27 @@ def time(
     Baselines get the same arguments. With a list of baselines, all alternate in one loop, and the
     result's `against` has the ratio to each baseline, by name.
 
-    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for
-    the work. Pass sync=True for a call that waits. With timer=True, fn and against get a stopwatch before
-    their arguments, and only the work between stopwatch.start() and stopwatch.stop() is timed. The result
-    states the cost of either option. With l2="rotate", GPU arrays among the arguments, also in lists,
-    tuples, dicts and dataclasses, are copied until a round exceeds L2.
+    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait
+    for the work. Pass sync=True for a call that waits. With timer=True, fn and against get a
+    stopwatch before their arguments, and only the work between stopwatch.start() and
+    stopwatch.stop() is timed. The result states the cost of either option. With l2="rotate", GPU
+    arrays among the arguments, also in lists, tuples, dicts and dataclasses, are copied until a
+    round exceeds L2.
 
     The interval is for a call of one kernel. The gaps between the kernels of a call may add time in
     another process, which the interval doesn't include.
 
-    flops, elements, reads, writes: the work of one call, for its rates; reads and writes are in bytes
+    flops, elements, reads, writes: the work of one call, for its rates; reads and writes are
+        in bytes
     grad_to_none: tensors whose gradient is dropped before each call
     cross_check: "wall clock", which also times each callable, or "none"
-    cross_check_limit: the result states larger disagreements, a share of the time (default: 2 %, and at
-        least 2 µs)
+    cross_check_limit: the result states larger disagreements, a share of the time (default: 2 %,
+        and at least 2 µs)
     datapath: the TFLOP/s are a share of this datapath's peak (worklog.peaks)
 
-    Raises NoGpu without a GPU, BadSetting for what can't be timed this way, and LaunchFailed if the GPU
-    fails, nothing was enqueued, or work is left on a stream that isn't joined. Exceptions of `fn` pass
-    through.
+    Raises NoGpu without a GPU, BadSetting for what can't be timed this way, and LaunchFailed if the
+    GPU fails, nothing was enqueued, or work is left on a stream that isn't joined. Exceptions of
+    `fn` pass through.
 
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """

@@ -32,7 +32,8 @@ from worklog.runner.prepared import measure_prepared
 from worklog.runner.session import Session, alone_on_the_gpu
 from worklog.runs import Measurement, Run, line
 
-# CuPy, Triton and Numba raise these if a combination of values doesn't compile, or needs too much of an SM.
+# CuPy, Triton and Numba raise these if a combination of values doesn't compile, or needs too much
+# of an SM.
 NOT_COMPILED = (
     "CompileException",
     "NVRTCError",
@@ -112,7 +113,8 @@ def measure_job(
 
     notes: on the clocks, for the result
 
-    Raises LaunchFailed if the GPU's context is lost, and what only a mistake of this package raises.
+    Raises LaunchFailed if the GPU's context is lost, and what only a mistake of this package
+    raises.
     """
     try:
         prepared = prepare(session, job, harness, notes)

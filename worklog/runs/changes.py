@@ -329,7 +329,10 @@ class Changes(Displayable):
         if all(abs(change.share) >= self.threshold for change in judged):
             return []
         percent = 100 * self.threshold
-        rule = f"a change counts from {percent / 2:g} % on, half of the threshold, if it exceeds its noise"
+        rule = (
+            f"a change counts from {percent / 2:g} % on, half of the threshold, if it exceeds "
+            "its noise"
+        )
         return [f"{rule}: so a slowdown of {percent:g} % isn't missed"]
 
     def markdown(self) -> str:

@@ -263,7 +263,10 @@ def factor_cell(effect: Effect) -> str:
 
 
 def _plain_factor(factor: float) -> str:
-    """Write a factor: 11 000, 43.0, 1.244, 0.998, and 1.0006, which would look like no effect as 1.000."""
+    """Return a factor as text: 11 000, 43.0, 1.244, 0.998.
+
+    1.0006 has four decimals, since 1.000 would look like no effect.
+    """
     if factor >= 100:
         return _three_digits(factor)
     if factor >= 10:
@@ -286,7 +289,10 @@ def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
     for (name, number, title), by_size in lines.items():
         cells = [factor_cell(by_size[size]) if size in by_size else "–" for size in sizes]
         rows.append((name, *cells, number, _clock_range([*by_size.values()]), title))
-    heading = f"{kernel}: the number with a pitfall over the number without, at one clock (1: no visible effect)"
+    heading = (
+        f"{kernel}: the number with a pitfall over the number without, at one clock (1: no "
+        "visible effect)"
+    )
     columns = "  setting", *map(str, sizes), "number", "SM clock", "pitfall"
     return Table(f"{run.label}\n{heading}", columns, rows, notes=older(run)).text(width)
 

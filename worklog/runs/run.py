@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
     from worklog.plots import Plots
 
-ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
+ABOVE = (
+    "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else "
+    "the time is wrong"
+)
 REPR_LINES = 40
 REPR_WIDTH = 120
 FASTEST = "+"
@@ -266,7 +269,8 @@ class Run(RunRecord):
         sm_mhz, placement: if they are known
 
         Example, the standard deviation of each kernel at each size, by the run's own harness:
-        `run.samples().query("counts and of == 'kernel' and changed == ''").groupby(["kernel", "n"]).us.std()`.
+        `run.samples().query("counts and of == 'kernel' and changed == ''").groupby(["kernel",
+        "n"]).us.std()`.
         """
         import pandas
 

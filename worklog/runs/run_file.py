@@ -207,7 +207,8 @@ class RunRecord:
         """
         if not same_card(first, second):
             raise BadSetting(
-                f"{first.title} and {second.title} ran on two cards ({first.label}; {second.label}): "
+                f"{first.title} and {second.title} ran on two cards ({first.label}; "
+                f"{second.label}): "
                 "measure both on one"
             )
         times = []
@@ -304,7 +305,8 @@ class RunRecord:
         ]
         if differing:
             raise BadSetting(
-                f"{self.path} can't be resumed: {'; '.join(differing)}: measure anew, without --resume"
+                f"{self.path} can't be resumed: {'; '.join(differing)}: measure anew, without "
+                "--resume"
             )
 
     def _setup(self) -> dict[str, object]:
@@ -489,7 +491,8 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
         kind = entry.get("kind")
         if (kind == "head" and "created" in document) or (kind == "gpu" and "gpu" in document):
             raise BadRunFile(
-                f"{path}:{number} begins another run, maybe of another card: keep each run in a file of its own"
+                f"{path}:{number} begins another run, maybe of another card: keep each run in a "
+                "file of its own"
             )
         _add_entry(document, kind, entry)
     require_schema(path, document.get("schema"), SCHEMA, ADVICE)

@@ -136,7 +136,8 @@ def _run_by_name(name: str) -> Run:
     paths = [path for path in live_runs() if name and name in path.stem]
     if len(paths) > 1:
         raise BadSetting(
-            f"{name} names {len(paths)} runs ({a_few(path.stem for path in paths)}): give more of the name"
+            f"{name} names {len(paths)} runs ({a_few(path.stem for path in paths)}): give more of "
+            "the name"
         )
     if paths:
         return Run.load(paths[0])
@@ -168,7 +169,7 @@ def _commit(revision: str) -> str:
 
 
 def _run_at(revision: str, commit: str) -> Run:
-    """Return the newest run of this machine that was measured at a commit, without local changes."""
+    """Return this machine's newest run that was measured at a commit without changes."""
     for run in kept_runs():
         if run.tool.get("commit") == commit and not run.tool.get("dirty"):
             return run
@@ -200,7 +201,8 @@ def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
             return run
     if forced == "live":
         raise BadRunFile(
-            f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`"
+            f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: "
+            "measure one with `worklog run`"
         )
     article = recorded_run()
     chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
@@ -212,7 +214,8 @@ def recorded_run() -> Run:
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")
     raise BadRunFile(
-        "this installation has no recording: install gemm-worklog again, or measure with `worklog run`"
+        "this installation has no recording: install gemm-worklog again, "
+        "or measure with `worklog run`"
     )
 
 
@@ -273,7 +276,8 @@ def saved(
     for time in filter(None, (since, until)):
         if not re.fullmatch(TIME_FORM, time):
             raise BadSetting(
-                f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
+                f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or "
+                "2026-11-27T03:12"
             )
     runs = list[Run]()
     for run in kept_runs():

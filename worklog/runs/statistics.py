@@ -504,7 +504,10 @@ def is_visible(log: float, noise: float) -> bool:
 
 
 class Difference(NamedTuple):
-    """The difference of a second number from a first number; of times, at the clock of the first."""
+    """The difference of a second number from a first number.
+
+    Of times, at the clock of the first.
+    """
 
     log: float  # of the ratio
     noise: float  # by which the logarithms of two equal numbers may differ

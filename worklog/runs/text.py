@@ -167,7 +167,10 @@ def scrolling(html: str, label: str) -> str:
 
     It scrolls if the page is narrower than the part.
     """
-    return f'<div tabindex="0" role="group" aria-label="{escape(label)}" style="overflow-x:auto">{html}</div>'
+    return (
+        f'<div tabindex="0" role="group" aria-label="{escape(label)}" '
+        f'style="overflow-x:auto">{html}</div>'
+    )
 
 
 class Displayable:

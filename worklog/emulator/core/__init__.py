@@ -25,8 +25,8 @@ thread has a vector clock. The blocks of a cluster are one Block, whose warps fo
 clock, and one shared memory with a part of each.
 
 native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C,
-and to print. It reports events, each kind and place once. findings.py describes these, and a launch that
-doesn't end.
+and to print. It reports events, each kind and place once. findings.py describes these, and a launch
+that doesn't end.
 """
 
 from __future__ import annotations

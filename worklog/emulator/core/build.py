@@ -42,8 +42,10 @@ FAST = ("-mavx2", "-mfma")
 TARGETS = {"manylinux": "linux-gnu.{}", "musllinux": "linux-musl", "macosx": "macos.{}"}
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 MISSING = (
-    "the emulator's core is in C, and neither the package nor {} has it as these sources and this machine need it: "
-    "install a C compiler (Debian, Ubuntu: apt install gcc) and run this again, or compile it with: {}"
+    "the emulator's core is in C, and neither the package nor {} has it as these sources and this "
+    "machine need it: "
+    "install a C compiler (Debian, Ubuntu: apt install gcc) and run this again, or compile it "
+    "with: {}"
 )
 COMPILE_S = 600  # most machines take 10; a slow one or an emulated one, minutes
 FUNCTIONS = ("launch_run", "launch_free", "costs_of")
@@ -72,7 +74,7 @@ def fitting() -> list[tuple[str, ...]]:
 
 
 def stem(flags: tuple[str, ...], system: str = sys.platform, kind: str = "") -> str:
-    """Return the start of a build's file name: a hash of the sources, the flags and the machine.
+    """Return the start of a build's file name: a hash of sources, flags and machine.
 
     A hash of the file's content follows it, since loading a truncated file can end the process.
     """
@@ -175,7 +177,8 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         _run(arguments, os.environ | caches)
         if not out.is_file():
             raise RuntimeError(
-                f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but wrote no file: "
+                f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but "
+                "wrote no file: "
                 "set CC to another C compiler"
             )
         path = folder / f"{start}-{_checksum(out)}.so"
@@ -232,7 +235,7 @@ def _musl() -> bool:
 
 
 def load(cache: Path, advice: str) -> ctypes.CDLL:
-    """Load the fastest build that runs here: from the package, from the cache, or compiled into it.
+    """Load the fastest build that runs here: the package's, the cache's or a new one.
 
     A file that is damaged, or was made for another system, is deleted.
 
@@ -263,7 +266,8 @@ def load(cache: Path, advice: str) -> ctypes.CDLL:
         with suppress(OSError):
             path.unlink()
         raise OSError(
-            f"the emulator's core cannot be loaded after it was compiled with {shlex.join(compiler())}: {error}: "
+            "the emulator's core cannot be loaded after it was compiled with "
+            f"{shlex.join(compiler())}: {error}: "
             "set CC to another C compiler, or WORKLOG_CACHE to another folder"
         ) from error
 

@@ -129,7 +129,10 @@ class RegisterFile:
         return places
 
     def _spans(self) -> dict[str, list[int]]:
-        """Return the first and the last pc at which each register is live. Collects the registers' types."""
+        """Return the first and the last pc at which each register is live.
+
+        Collects the registers' types.
+        """
         spans: dict[str, list[int]] = {}
 
         def extend(name: str, pc: int) -> None:

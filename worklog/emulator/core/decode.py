@@ -430,7 +430,7 @@ def _default(field: str) -> tuple[str, Operand, str]:
 
 
 def _is_given(operands: Sequence[Operand], later_fields: Sequence[str]) -> bool:
-    """Return whether an operand that may be missing is there: enough are left for the later fields."""
+    """Return whether an optional operand is there: enough are left for later fields."""
     required = 0
     for field in later_fields:
         if "=" not in field and field[-1] not in "?.":

@@ -1,4 +1,7 @@
-"""Runs a decoded kernel on the core, and describes its events. The core is compiled if that hasn't been done."""
+"""Runs a decoded kernel on the core, and describes its events.
+
+The core is compiled if that hasn't been done.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,10 @@ def _cells(program: Program, memory: GlobalMemory, grain: int) -> dict[int, Arra
 
 
 def _buffers(memory: GlobalMemory, cells: Mapping[int, Array]) -> Array:
-    """Return the records of the buffers. They have the cells' addresses, so the cells must stay alive."""
+    """Return the records of the buffers.
+
+    They have the cells' addresses, so the cells must stay alive.
+    """
     records = np.zeros(len(memory.buffers), record("Buffer"))
     for of_buffer, buffer in zip(records, memory.buffers, strict=True):
         of_buffer["base"] = buffer.base
@@ -227,7 +233,8 @@ def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) ->
     """
     if steps == MOST_STEPS:
         raise TooLarge(
-            f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem"
+            f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller "
+            "problem"
         )
     if status == findings.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")

@@ -71,7 +71,8 @@ def _subtitle(calibrated: Calibration) -> str:
     """Return the explanation of the errors and of the band."""
     return (
         "Reading minus true length, µs, with the event overhead of "
-        f"{calibrated.offset_us:.2f} µs removed. Band: what is promised, ±{Calibration.TOLERANCE_US:g} µs or "
+        f"{calibrated.offset_us:.2f} µs removed. Band: what is promised, "
+        f"±{Calibration.TOLERANCE_US:g} µs or "
         f"±{100 * Calibration.TOLERANCE:g} % of the length."
     )
 
