@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.helpers import CALIBRATION, GPU
+from tests.helpers import CALIBRATION, GPU, product
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel import Compiled
 from worklog.kernel.device import Program
@@ -101,7 +101,7 @@ def measure(order: MeasureOrder, pipe: Connection) -> None:
     for done, name in enumerate(names):
         pipe.send(Progressed(done, name))
         act(name)
-        m = Measurement(name, (512, 512, 512), time=Estimate(100.0, 99.0, 101.0))
+        m = Measurement(name, product(512), time=Estimate(100.0, 99.0, 101.0))
         description = {"choices": {"64": ["gate"], "512": ["timed"]}}
         pipe.send(Measured(line("measurement", m), description))
     time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)

@@ -11,7 +11,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from worklog.cli import main
-from worklog.problem import Shape
+from worklog.problem import Point, Shape
 from worklog.runner.products import work_of
 from worklog.runs import Calibration, Gpu, Measurement, Roof, Run, Verdict
 from worklog.runs.comparison import Comparison
@@ -34,6 +34,11 @@ CALIBRATION = Calibration(
 )  # fmt: skip
 
 
+def product(*sizes: int) -> Point:
+    """The point of a product: N, or M, N and K."""
+    return Point.of_product(Shape.of(sizes))
+
+
 def measured(
     kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any
 ) -> Measurement:
@@ -44,7 +49,7 @@ def measured(
     ]
     return Measurement(
         kernel,
-        (n, n, n),
+        product(n),
         changed=changed,
         verdict=None if changed.get("gate") is False else Verdict((), "fp32"),
         time=Estimate(us, us * 0.99, us * 1.01),
@@ -70,8 +75,8 @@ def small_run(**changes: Any) -> Run:
         measurements=[
             measured("naive"),
             measured("cuBLAS", us=50.0, ratio=1.0),
-            Measurement("naive", (1024, 1024, 1024), "failed", "failed at precision: class wrong"),
-            Measurement("naive", (2048, 2048, 2048), "skipped", "too slow: one launch takes 9.0 s"),
+            Measurement("naive", product(1024), "failed", "failed at precision: class wrong"),
+            Measurement("naive", product(2048), "skipped", "too slow: one launch takes 9.0 s"),
             measured("naive", us=70.0, l2="warm"),
         ],
         complete=True,

@@ -1,4 +1,4 @@
-"""The errors that a user can cause or meet, in one family.
+"""The errors that a user can cause or meet, and helpers for their messages.
 
 Each message states what is wrong, where, and what to do, in one line (a compiler's log may follow).
 The command line prints the message without a traceback and exits with `exit_code`. An error has its
@@ -156,7 +156,7 @@ class OutOfMemory(WorklogError):
 
 
 class Skipped(Exception):
-    """What isn't measured, with the reason: a row of the run, and no mistake."""
+    """A job isn't measured, for this reason. The run states it; it is no error."""
 
 
 class BadRunFile(WorklogError):

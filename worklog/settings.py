@@ -1,4 +1,4 @@
-"""The pitfalls that bias a measurement, each with the setting that avoids it.
+"""The harness's settings: the pitfalls that bias a measurement, and how samples are taken.
 
 Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is
 only added here.

@@ -3,7 +3,7 @@
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
         (job,) = jobs
         (build,) = user_kernels
         assert job.against == ("cuBLAS", build.name) == ("cuBLAS", "naive@HEAD")
-        m = replace(measured(job.kernel), shape=astuple(job.shape))
+        m = replace(measured(job.kernel), point=job.point)
         return small_run(
             measurements=[
                 replace(

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import worklog
 from tests.cli.test_mistakes import FILES
-from tests.helpers import GPU, measured, small_run
+from tests.helpers import GPU, measured, product, small_run
 from worklog import plots
 from worklog.cli import figures
 from worklog.cli.figures import markers
@@ -44,9 +44,9 @@ def asked(monkeypatch):
     ) -> Run:
         found.append((list(tasks), harness))
         made = [
-            Measurement(t.kernel, astuple(t.shape), "failed", reason="wrong")
+            Measurement(t.kernel, t.point, "failed", reason="wrong")
             if t.kernel == "shared"
-            else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.shape))
+            else replace(measured(t.kernel, **t.pitfalls), point=t.point)
             for t in tasks
         ]
         run = small_run(measurements=made, gpu=replace(GPU, driver="1"))
@@ -116,7 +116,7 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
     ran = small_run(
         measurements=[
             measured("BM=64"),
-            Measurement("BM=128", (512,) * 3, "failed", reason="wrong"),
+            Measurement("BM=128", product(512), "failed", reason="wrong"),
         ]
     )
     monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)

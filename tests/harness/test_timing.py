@@ -276,13 +276,13 @@ def yields(value: int) -> Iterator[int]:
         ({"fn": print, "cross_check_limit": 0}, "cross_check_limit = 0: give a share above 0"),
         (
             {"fn": print, "timer": True, "harness": Harness(l2="rotate")},
-            "a call that names a part takes timer = events",
+            "timer=True needs the harness's timer = events",
         ),
         ({"fn": print, "datapath": "bf8"}, "datapath = 'bf8': take one of fp32"),
         *(
             (
                 {"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")},
-                "a call that names a part",
+                "timer=True needs",
             )
             for timer in ("host", "graph")
         ),

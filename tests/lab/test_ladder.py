@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers import measured, small_run
+from tests.helpers import measured, product, small_run
 from tests.plots.conftest import full_run, ladder_run, measurement
 from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
@@ -85,7 +85,7 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
 
 def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
     run = recorded(
-        tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ")
+        tiles_2d=Measurement("tiles_2d", product(4096), "failed", reason="exact: 3 rows differ")
     )
     run.kernels["tiles_2d"]["sha256"] = "another"
     failed = lab.ladder("tiles_2d", run=run)

@@ -291,7 +291,7 @@ def gpu(monkeypatch):
         rows = [replace(measured(name, n.m), verdict=fine) for n in sizes for name in names]
         for n, m in enumerate(rows):
             if m.kernel == "bad" and m.shape[0] == 512:
-                rows[n] = Measurement("bad", m.shape, "failed", reason="launch: it failed")
+                rows[n] = Measurement("bad", m.point, "failed", reason="launch: it failed")
         return small_run(
             measurements=rows,
             gpu=recorded_run().gpu,

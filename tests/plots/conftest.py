@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import CALIBRATION, compared, measured, small_run
+from tests.helpers import CALIBRATION, compared, measured, product, small_run
 from worklog.kernel.ladder import LADDER
+from worklog.problem import Point
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
@@ -179,7 +180,7 @@ def failed() -> Run:
         for m in run.measurements
     }
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
-        kernels[name] = Measurement(name, SIZE, "failed", reason=reason)
+        kernels[name] = Measurement(name, product(*SIZE), "failed", reason=reason)
     users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
     return make_run(
         measurement("mine", 4096, 5500.0, 0.5), *kernels.values(), kernels=run.kernels | users
@@ -243,7 +244,9 @@ def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
             time = Estimate(us * n, 0.99 * us * n, 1.01 * us * n)
             ratio = Estimate(0.5, 0.49, 0.51)
             m = replace(
-                measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, time=time
+                measured(name, us=us * n),
+                point=Point(axes=(("N", n), ("dtype", "half"))),
+                time=time,
             )
             shown.append(
                 replace(m, against={"theirs": ratio}, work=Work(bytes_read=1000 * n), roof=None)

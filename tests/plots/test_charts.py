@@ -20,7 +20,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from tests.helpers import CALIBRATION, measured, small_run
+from tests.helpers import CALIBRATION, measured, product, small_run
 from tests.noted import file_of, keep, require_as_noted
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, make_run, tall_run
@@ -85,7 +85,9 @@ def swept() -> Run:
     times = (slow, 9000.0, 0.3), (fast, 3000.0, 0.9), ("cuBLAS", 2700.0, 1.0), (fast, 2000.0, 1.35)
     found = [measured(name, 4096, us, ratio) for name, us, ratio in times]
     found[-1].against["another tile"] = Estimate(1, 1, 1)
-    bad = [Measurement(name, SIZE, "failed", reason="at precision: no") for name in others]
+    bad = [
+        Measurement(name, product(*SIZE), "failed", reason="at precision: no") for name in others
+    ]
     return small_run(measurements=[*found, *bad])
 
 

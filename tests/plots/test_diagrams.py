@@ -16,6 +16,7 @@ import pytest
 import resvg_py
 from PIL import Image
 
+from tests.helpers import product
 from tests.plots.conftest import (
     ARTICLE_FOUR,
     ablate,
@@ -161,7 +162,7 @@ def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name):
     )
     small = measurement("a_kernel_with_a_name_much_longer_than_any_rung_has", 64, 9.8, 0.4)
     draw(name, make_run(small, measurement("cuBLAS", 64, 4.0, 1.0)))
-    for kernels in ([], [Measurement("naive", (64, 64, 64), "failed", reason="wrong")]):
+    for kernels in ([], [Measurement("naive", product(64), "failed", reason="wrong")]):
         with pytest.raises(NothingToDraw, match="worklog run"):
             DIAGRAMS[name](make_run(*kernels))
 
@@ -182,7 +183,7 @@ def test_words_that_do_not_fit_and_lines_through_words_are_found(h200):
 
 def test_the_formula_takes_any_number_of_rungs_and_marks_failed_ones():
     run = tall_run(15)
-    run.measurements.insert(0, Measurement("mine", (4096, 4096, 4096), "failed", reason="wrong"))
+    run.measurements.insert(0, Measurement("mine", product(4096), "failed", reason="wrong"))
     shown = words(draw(FORMULA, run))
     assert all(m.kernel in shown for m in run.measurements) and "mine failed" in shown
 

@@ -19,7 +19,7 @@ from matplotlib.text import Annotation
 from PIL import Image, ImageColor
 from pytest import approx
 
-from tests.helpers import measured, small_run
+from tests.helpers import measured, product, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, make_run
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
@@ -57,6 +57,7 @@ from worklog.plots.style import (
     PAPER,
     text_width,
 )
+from worklog.problem import Point
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run, recorded_run, recordings
 from worklog.runs.changes import compare_revisions, revision_of
@@ -109,7 +110,10 @@ def test_no_words_cross_the_line_of_cublas(share, rival):
     us = 1e-6 * Shape(*SIZE).flops / rival
     shown = [runs.measurement(m.kernel, 4096, us / share, share) for m in rungs]
     shown[0] = Measurement(
-        "naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3
+        "naive",
+        product(*SIZE),
+        "skipped",
+        reason="too slow: " + "one launch takes longer than that " * 3,
     )
     chart = ladder(make_run(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
     axes, above = chart.axes
@@ -170,7 +174,10 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     )
     assert chart.axes[0].get_ylim() == approx((0, 1.08 / 0.49))
     half = runs.benchmark().measurements
-    run = make_run(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
+    run = make_run(
+        *half,
+        *(replace(m, point=Point(axes=tuple({**m.axes, "dtype": "float"}.items()))) for m in half),
+    )
     chart = lines(run)
     assert "fast dtype=half 1 at 8" in chart.alt and "theirs dtype=float" in chart.alt, (
         "other axes are named"
@@ -180,8 +187,8 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     against = {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(2.0, 1.99, 2.01)}
     shown = [replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024)]
     shown += [
-        Measurement("wrong", SIZE, "failed"),
-        replace(measured("wide"), shape=(512, 256, 512)),
+        Measurement("wrong", product(*SIZE), "failed"),
+        replace(measured("wide"), point=product(512, 256, 512)),
     ]
     chart = lines(make_run(*shown), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]

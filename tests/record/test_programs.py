@@ -23,10 +23,11 @@ from tests.record import compare, corpus, mutants, mutants_fork, mutants_of_code
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
-from worklog.benchmarks import declare
 from worklog.kernel import rung
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
+from worklog.problem import Point
+from worklog.runner import execute
 from worklog.runner.execute import carry_out
 from worklog.runs import Measurement, recordings
 from worklog.runs.comparison import open_comparison
@@ -138,7 +139,7 @@ def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder, monkeypatch):
     ([example], clones) = prepare(folder)
     monkeypatch.setattr(ported, "run", by_nvbench)
     monkeypatch.setattr(
-        declare,
+        execute,
         "carry_out",
         partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")),
     )
@@ -162,7 +163,9 @@ def test_tensaras_engine_times_its_cases_beside_ours(tmp_path, monkeypatch):
             "ours.py",
             ["n = 1", "n = 2"],
         )
-        timed = Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))
+        timed = Measurement(
+            "solution", Point.of_case("", "n = 1"), time=Estimate(490.0, 489.0, 491.0)
+        )
         return small_run(measurements=[timed])
 
     monkeypatch.setattr(ported.measure, "measure_solutions", measured)

@@ -14,7 +14,7 @@ from tests.record import tune
 from tests.runner.conftest import JOB
 from worklog.kernel import Kernel, best
 from worklog.kernel.best import table
-from worklog.problem import Shape, drawn
+from worklog.problem import Point, Shape, drawn
 from worklog.runner.execute import carry_out
 
 
@@ -56,8 +56,7 @@ def known(monkeypatch, tmp_path):
                     else truth.us(by_entry[entry], int(parts), job.shape)
                 )
                 us *= rng.lognormvariate(0, 0.03)
-            sizes = (job.shape.m, job.shape.n, job.shape.k)
-            made.append(replace(measured(job.kernel, us=us, ratio=1.5), shape=sizes))
+            made.append(replace(measured(job.kernel, us=us, ratio=1.5), point=job.point))
         return small_run(measurements=made)
 
     monkeypatch.setattr(tune, "timed", timed)
@@ -109,7 +108,7 @@ def test_a_table_is_fitted_again_to_what_was_timed(known, tmp_path):
     taken = [
         replace(
             measured(f"{tune.entry_of(tile)} 1", us=truth.us(tile, 1, shape)),
-            shape=(shape.m, shape.n, shape.k),
+            point=Point.of_product(shape),
         )
         for tile in tiles
         for shape in map(Shape.of, ("1x4096x4000", "1x8192x900", "1x640x9000", "1x2000x2000"))

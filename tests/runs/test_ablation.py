@@ -14,6 +14,7 @@ from pytest import approx
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import NothingToDraw
 from worklog.lab.answers import Answers
+from worklog.problem import Point
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs
 from worklog.runner.products import work_of
@@ -56,7 +57,7 @@ def measurement(us: float, changed: dict[str, Any] | None = None, **fields: Any)
         "samples": samples,
     }
     return Measurement(
-        "warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | fields)
+        "warptiled", Point.of_product(SIZE), changed=changed or {}, **(values | fields)
     )
 
 

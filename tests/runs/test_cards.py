@@ -161,7 +161,7 @@ def test_charts_and_pages_take_one_card():
     assert "naive" in drawn.alt and "coalesced" not in drawn.alt
     answers = Answers(
         [on_two_cards(measured("naive", us=10.0, l2="warm"), measurements=[measured("naive")])]
-    ).held
+    ).sources
     assert [part.run.gpu.name for part in answers] == [GPU.name, H100.name]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
-from tests.helpers import CALIBRATION, GPU, measured, small_run
+from tests.helpers import CALIBRATION, GPU, measured, product, small_run
 from worklog.errors import BadSetting
 from worklog.runs import Measurement, Run, recorded_run
 from worklog.runs.changes import (
@@ -165,7 +165,7 @@ def test_a_short_kernel_has_no_verdict_between_two_cards():
 
 def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     old = run_with(measured("naive", us=100.0), measured("shared", us=100.0), measured("gone"))
-    failed = Measurement("shared", (512, 512, 512), "failed", "failed at precision")
+    failed = Measurement("shared", product(512), "failed", "failed at precision")
     compared = changes(old, run_with(measured("naive", us=90.0), failed, measured("added")))
     assert {row.kernel: row.change.verdict for row in compared.rows} == {
         "naive": FASTER,

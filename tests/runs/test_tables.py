@@ -11,12 +11,12 @@ import pandas
 import pytest
 from pytest import approx
 
-from tests.helpers import measured, small_run
+from tests.helpers import measured, product, small_run
 from tests.helpers import typed as worklog
 from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
-from worklog.problem import Shape
+from worklog.problem import Point, Shape
 from worklog.runs import Measurement, Run, Stage, Verdict, Work, cells, recorded_run
 from worklog.runs.statistics import Estimate
 from worklog.runs.text import (
@@ -113,7 +113,7 @@ def test_a_time_without_a_baselines_has_a_dash_for_its_share_and_a_failure_nothi
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
-    m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")
+    m = Measurement("naive", product(8), status, reason="3 | 4 rows\n<b>wrong")
     run = small_run(measurements=[m])
     assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
     remark = f"naive: {status}: {m.reason}"
@@ -136,7 +136,8 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels():
     m = replace(measured("naive", gate=False), degradations=(wide,))
     assert [*cells(m).values()][1:3] == ["off", "100.0 µs *"]
     ms = [
-        replace(m, kernel=name, shape=(n,) * 3) for name, n in (("a", 256), ("b", 256), ("a", 512))
+        replace(m, kernel=name, point=product(n))
+        for name, n in (("a", 256), ("b", 256), ("a", 512))
     ]
     notes = [
         "* the interval is wider than requested",
@@ -189,7 +190,7 @@ def test_the_details_of_a_measurement():
         for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)
     ]
     work = replace(measured("f").work, bytes_read=2 * 10**8, bytes_written=10**8)
-    m = replace(measured("f"), shape=None, axes={"N": 8}, work=work)
+    m = replace(measured("f"), point=Point(axes=(("N", 8),)), work=work)
     run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot))])
     assert {name: str(value) for name, value in cells(run.measurements[0]).items()} == {
         "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000", "items/s": "5.243 G",
@@ -213,14 +214,14 @@ def test_means_are_over_the_sizes_that_have_a_time():
         measured("naive", 512, us=100.0, ratio=0.5),
         measured("naive", 1024, us=100.0, ratio=0.125),
     ]
-    skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
+    skipped = Measurement("naive", product(2048), "skipped", reason="too slow")
     run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
     assert [[*row.values()] for row in run.means()] == [
         ["naive", "2 of 3", "12.08", "7.59", "25.0 %"]
     ]
     assert "over the sizes" in run.text() and "over the sizes · live" in run._repr_html_()
     cases = [
-        replace(measured("mine", us=us), shape=None, axes={"case": str(us)}) for us in (1e5, 2e5)
+        replace(measured("mine", us=us), point=Point.of_case("", str(us))) for us in (1e5, 2e5)
     ]
     over = small_run(measurements=cases).means()
     assert [[*row.values()] for row in over] == [
@@ -256,12 +257,15 @@ def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples():
 
 def points() -> Run:
     """A benchmark with two axes, one of which is called as a column of the frame."""
-    m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"})
+    m = replace(measured("relu"), point=Point(axes=(("N", 8), ("us", "half"))))
     m = replace(m, against={"gelu": m.first})
     hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
     m = replace(m, samples=replace(m.samples, sides=hot, overhead_us=3.45))
     return small_run(
-        measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})]
+        measurements=[
+            m,
+            Measurement("relu", Point(axes=(("N", 9), ("us", "half"))), "skipped", "no"),
+        ]
     )
 
 

@@ -88,7 +88,7 @@ class Call:
             )
         if self.timer and (harness.l2 == "rotate" or harness.timer != "events"):
             raise BadSetting(
-                "worklog.time: a call that names a part takes timer = events, and no l2 = rotate"
+                "worklog.time: timer=True needs the harness's timer = events, and no l2 = rotate"
             )
 
     @property

@@ -6,7 +6,7 @@ neighbours.
 PTX shows neither, and both decide how many wavefronts an access costs. The joining rules were found
 by assembling small kernels for sm_75 to sm_120 and reading the machine code. The unrolling isn't
 guessed: it is the smallest one that yields the machine code's shared accesses by number and width
-(worklog.kernel.nvrtc).
+(worklog.kernel.resources).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
 STATE = "kept state"
 OLD_C = "C of NaN, beta = 0"
-# On a GPU and on the emulator: a counter of launches in fewer bits has come round then.
+# Launches on a GPU and on the emulator, after which a counter of fewer bits has wrapped around.
 KEPT_LAUNCHES = (4096, 256)
 # With an even C, all is exact.
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))

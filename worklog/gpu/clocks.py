@@ -1,7 +1,7 @@
 """The clocks, and the theoretical peaks at a clock.
 
-The clocks are locked during a measurement if the driver permits it, and always unlocked. A peak is
-SMs x operations per SM and clock x clock.
+The clocks are locked during a measurement if the driver permits it, and unlocked at its end,
+however it ends. A peak is the number of SMs times the operations per SM and cycle times the clock.
 
 Power and heat override a lock, so the samples' clocks are still watched. A lock outlives the
 process that set it, so a guard process sets it. The guard undoes the lock when the process that

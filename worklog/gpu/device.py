@@ -1,6 +1,4 @@
-"""The machine: its GPU, its clocks while something is measured, and its software.
-
-The GPU comes with its theoretical peaks.
+"""The machine: its GPU, the reasons for which its clocks were throttled, and its software.
 
 CuPy and NVML are imported inside the functions, so that a laptop without either can still read
 recordings.

@@ -1,4 +1,4 @@
-"""Warm-up rules and stopping criteria, of this harness and of others, by name.
+"""Stopping criteria, of this harness and of others, by name.
 
 The defaults check that the clock has settled and that the median is known. The others are for
 comparison, and the result states what they don't check. A rule is written as "steady", "count:10"

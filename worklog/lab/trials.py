@@ -27,7 +27,7 @@ from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.plots import Chart, ladder, tile_map
 from worklog.plots.selection import in_order
-from worklog.problem import Shape, Size, Sizes
+from worklog.problem import Point, Shape, Size, Sizes
 from worklog.runner import check, sources
 from worklog.runner import measure as bench
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Verdict
@@ -380,5 +380,5 @@ def _row_without_time(
     if not verdict.accepted:
         reason = f"failed at {str(verdict.reason).partition(':')[0]} ({checked.label})"
     context = replace(run.context, label=checked.label)
-    m = Measurement(kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=context)
+    m = Measurement(kernel.name, Point.of_product(shape), "failed", reason, context=context)
     return replace(m, verdict=verdict, status="skipped" if verdict.accepted else "failed")

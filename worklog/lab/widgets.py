@@ -1,6 +1,6 @@
-"""Widgets for the last line of a cell.
+"""What a cell shows as its last line.
 
-They are the panel, the access viewer, the timeline, and a rung of the ladder. The panel's button
+That is the panel and the access viewer, which are widgets, a timeline, or a rung of the ladder. The panel's button
 measures what is chosen in a child process if there is a GPU.
 """
 

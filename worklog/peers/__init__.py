@@ -1,1 +1,1 @@
-"""Other harnesses on the same work beside this one, and what their checks pass."""
+"""Other harnesses: their times of the same work, and what their checks accept."""

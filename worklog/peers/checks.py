@@ -1,4 +1,4 @@
-"""The checks of other harnesses of an SGEMM kernel.
+"""How other harnesses check an SGEMM kernel.
 
 They show which harnesses pass a wrong kernel, and which fail a right one. Each peer here has its
 harness's distribution of inputs, old contents of C, alpha and beta, kind of size (multiples of a

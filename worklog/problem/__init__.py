@@ -1,4 +1,4 @@
-"""Problems with references, GEMM and its shape, and the axes that a benchmark varies."""
+"""Problems with references (SGEMM and softmax among them), their points, and axes."""
 
 from worklog.problem.axes import (
     DRAWN,

@@ -266,7 +266,10 @@ def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[F
 
 
 class Sgemm(Problem):
-    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32; beta is 0."""
+    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32.
+
+    Its cases have beta = 0.
+    """
 
     name = "sgemm"
     parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"

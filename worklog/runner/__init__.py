@@ -1,1 +1,5 @@
-"""Do it: tasks, sessions, and the path from a kernel through the gate and the harness to a run."""
+"""Jobs, and their path through the gate and the harness into a run.
+
+`measure` and `timing` hold the public calls. A job is carried out in a child process (`execute`,
+`child`, `worker`): it is prepared (`prepare`), timed and becomes a measurement (`prepared`).
+"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from worklog.errors import BadSetting, listed
@@ -17,7 +17,7 @@ Changes = tuple[tuple[str, Any], ...]
 ARTICLE_SIZES = ABLATION_SIZES = [256, 512, 1024, 2048, 4096]
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
-# A host clock scatters between processes (worklog.runs.estimates.HOST_HALF). More samples in one
+# A host clock scatters between processes (worklog.runs.statistics.HOST_HALF). More samples in one
 # process don't remove this scatter.
 HOST_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 0.3), ("hot_ms", 0.0))
 GRID_SIZES = [256, 1024, 4096]
@@ -56,10 +56,9 @@ class Job:
         """Return the job's measurement if it is skipped or has failed."""
         return Measurement(
             self.kernel,
-            astuple(self.shape) if self.point.is_product else None,
+            self.point,
             status,
             reason or None,
-            axes={} if self.point.is_product else dict(self.point.axes),
             changed=self.pitfalls,
             verdict=verdict,
             against=dict.fromkeys(self.against),

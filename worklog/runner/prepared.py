@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from worklog.gate import EVERY_LAUNCH
@@ -83,8 +83,7 @@ def measurement(
     degradations += session.peaks.impossible(summary.time.value, prepared.work)
     return Measurement(
         job.kernel,
-        astuple(job.shape) if job.point.is_product else None,
-        axes={} if job.point.is_product else dict(job.point.axes),
+        job.point,
         changed=changed,
         verdict=verdict,
         time=summary.time,

@@ -2,8 +2,8 @@
 
 Further modules have a face of their own: `sources` (the runs of this machine and of the package),
 `changes` (runs compared with each other), `comparison` (harnesses compared with each other),
-`effects` (of the pitfalls), `statistics`, `text` (tables and numbers), `files`, `limits` (of a
-multiprocessor) and `nvml`. The other modules are imported only inside this room.
+`effects` (of the pitfalls), `statistics`, `text` (tables and numbers), `files` and `nvml`. The
+other modules are imported only inside this room.
 """
 
 from worklog.runs.facts import (

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -43,23 +43,6 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
-
-
-def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
-    """Return this package's folder of a kind.
-
-    variable: an environment variable that may name the folder; the default is the user's folder
-    Raises BadSetting if the user has no home folder.
-    """
-    import platformdirs
-
-    if path := os.environ.get(variable):
-        return Path(path)
-    folder = {"data": platformdirs.user_data_dir, "cache": platformdirs.user_cache_dir}[kind]
-    try:
-        return Path(folder("worklog", appauthor=False))
-    except RuntimeError as error:  # an account without a home
-        raise BadSetting(f"there is no home folder: set HOME, or {variable} to a folder") from error
 
 
 def git(*arguments: str, folder: Path = Path()) -> bytes:

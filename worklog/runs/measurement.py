@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.problem import Shape
+from worklog.problem import Point, Shape
 from worklog.runs.facts import Calibration, Gpu, Verdict
-from worklog.runs.files import Count, Positive, Whole
+from worklog.runs.files import Positive, Whole
 from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
 from worklog.runs.text import (
     Bar,
@@ -111,9 +111,9 @@ class Measurement:
     """A kernel at a place under a harness, displayed as a table of facts.
 
     kernel: the name of the timed kernel or function
-    shape: M, N and K of a matrix product; None for anything else
+    point: what was computed: a matrix product of a shape, a problem at a case, or a declared
+        benchmark at the values of its axes
     status: "failed" and "skipped" have a reason and no time
-    axes: the place of anything but a matrix product in its benchmark: the value of each axis
     changed: settings that differ from the run's harness, for an ablation
     time: microseconds per launch, without the event overhead if the settings remove it
     against: by the name of each baseline in the loop, the baseline's time over the kernel's, turn
@@ -135,10 +135,9 @@ class Measurement:
     """
 
     kernel: str
-    shape: tuple[Count, Count, Count] | None = None
+    point: Point = field(default_factory=Point)
     status: Literal["measured", "failed", "skipped"] = "measured"
     reason: str | None = None
-    axes: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     time: Estimate | None = None
@@ -152,11 +151,21 @@ class Measurement:
     context: Context | None = field(default=None, compare=False)
 
     @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """M, N and K of a matrix product; None for anything else."""
+        return astuple(self.point.shape) if self.point.is_product else None
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The values of the axes of anything but a matrix product."""
+        return {} if self.point.is_product else dict(self.point.axes)
+
+    @property
     def problem(self) -> Shape:
         """The shape as a Shape. Raises BadSetting for anything but a matrix product."""
-        if self.shape is None:
+        if not self.point.is_product:
             raise BadSetting(f"{self.title} isn't a product of matrices: it has no M, N and K")
-        return Shape(*self.shape)
+        return self.point.shape
 
     @property
     def place(self) -> str:
@@ -164,9 +173,7 @@ class Measurement:
 
         For example: 4096, or "N=1024 dtype=float32".
         """
-        if self.shape is not None:
-            return str(self.problem)
-        return " ".join(f"{name}={value}" for name, value in self.axes.items())
+        return str(self.point)
 
     @property
     def title(self) -> str:
@@ -230,7 +237,7 @@ class Measurement:
     @property
     def of_ceiling(self) -> float | None:
         """A matrix product's share of the measured FP32 ceiling."""
-        rate = self.tflops if self.shape else None
+        rate = self.tflops if self.point.is_product else None
         return rate / self.context.calibration.fp32_tflops if rate and self.context else None
 
     @cached_property
@@ -344,7 +351,7 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
         time["time"] = duration(m.time.value, padded=True) + ("" if m.converged else " *")
         time["±95 %"] = f"{format_half_width(100 * m.time.relative_half_width)} %"
     mhz = "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}"
-    if m.shape is not None:
+    if m.point.is_product:
         shares = share_cells(m)
         gate = _gate(m) if is_measured else m.status
         return {
@@ -404,7 +411,7 @@ def facts(m: Measurement) -> Table:
         rows.append(("hot", text))
     if m.of_ceiling is not None:
         rows.append(("of FP32 ceiling", Bar(f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)))
-    if m.shape is None:
+    if not m.point.is_product:
         rows += [(name, row[name]) for name in ("GB/s", "of copy", "items/s")]
     if m.roof and m.roof.datapath:
         rows.append((f"of {m.roof.datapath.upper()} peak", percent(m.of_roof)))

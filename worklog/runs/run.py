@@ -1,4 +1,4 @@
-"""Runs for users: found on this machine or in the package, as tables and as data frames."""
+"""A run as tables and as data frames."""
 
 from __future__ import annotations
 
@@ -325,11 +325,10 @@ class Run(RunRecord):
         return Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (fastest.us or 0.0) / m.us)
 
     def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
-        """Return the times of kernels (columns) at sizes (rows).
-
-        The table also has their shares of cuBLAS.
+        """Return the times and shares of cuBLAS of kernels (columns) at sizes (rows).
 
         The last rows have each kernel's geometric mean and its lowest share.
+
         kinds: the kinds of the sizes, for a column; the table has only these sizes, in this order
         """
         measurements = [m for m in self.select() or self.measurements if m.shape]

@@ -21,9 +21,9 @@ from typing import Any, Self
 import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
-from worklog.problem import Shape
+from worklog.problem import Point, Shape
 from worklog.runs.facts import Calibration, Counters, Gpu
-from worklog.runs.files import WRITTEN, Date, read_text, require_schema, write_text
+from worklog.runs.files import WRITTEN, Count, Date, read_text, require_schema, write_text
 from worklog.runs.measurement import Context, Measurement, same_card, source_label
 from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness
@@ -253,7 +253,9 @@ class RunRecord:
         try:
             if "created" not in document:  # its default is the date of a run that begins
                 raise ValueError("Object missing required field `created`")
-            run = msgspec.convert({"origin": "recorded", **document}, cls)
+            entries = [_with_point(entry) for entry in document.get("measurements", [])]
+            document = {"origin": "recorded", **document, "measurements": entries}
+            run = msgspec.convert(document, cls)
             different: dict[str, dict[str, Any]] = {"{}": {}}
             for m in run.measurements:
                 _require_sound(m)
@@ -423,17 +425,41 @@ def line(kind: str, value: Any) -> str:
     kind: of the record
     NaN becomes null.
     """
+    parts = msgspec.to_builtins(value)
     if isinstance(value, Measurement):
-        value = replace(value, context=None)
-    parts = {name: part for name, part in msgspec.to_builtins(value).items() if part is not None}
+        parts = _with_shape_or_axes(value)
+    parts = {name: part for name, part in parts.items() if part is not None}
     return msgspec.json.encode({"kind": kind, **parts}).decode()
 
 
 def read_line(text: str) -> Measurement:
     """Return the measurement of a line. Raises ValueError for an invalid measurement."""
-    m = msgspec.json.decode(text, type=Measurement)
+    m = msgspec.convert(_with_point(msgspec.json.decode(text, type=dict[str, Any])), Measurement)
     _require_sound(m)
     return m
+
+
+def _with_shape_or_axes(m: Measurement) -> dict[str, Any]:
+    """Return a measurement's entry in a file, which has a shape or axes in place of the point."""
+    parts = msgspec.to_builtins(replace(m, context=None))
+    del parts["point"]
+    kernel = parts.pop("kernel")
+    status = parts.pop("status")
+    reason = parts.pop("reason")
+    problem = None if m.point.is_product else m.point.problem or None
+    place = {"shape": m.shape, "status": status, "reason": reason, "axes": m.axes}
+    return {"kernel": kernel, "problem": problem, **place, **parts}
+
+
+def _with_point(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a measurement's entry in a file with its point. Raises ValueError."""
+    parts = dict(entry)
+    shape = msgspec.convert(parts.pop("shape", None), tuple[Count, Count, Count] | None)
+    axes = msgspec.convert(parts.pop("axes", {}), dict[str, Any])
+    point = Point(str(parts.pop("problem", "")), tuple(axes.items()))
+    if shape is not None:
+        point = Point.of_product(Shape(*shape))
+    return {**parts, "point": msgspec.to_builtins(point)}
 
 
 def _advice(path: Path) -> str:

@@ -341,7 +341,7 @@ def _compiled(kernel: Kernel, arch: str) -> Compiled | str:
 
 def _conflicts(kernel: Kernel) -> int:
     """Return the wavefronts of shared memory that bank conflicts cause, in percent."""
-    # Here: `worklog run --help` needs no emulator.
+    # Here: `worklog sweep --help` needs no emulator.
     from worklog.kernel.inspection import inspect
 
     counts = inspect(kernel).counts

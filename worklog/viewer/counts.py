@@ -1,4 +1,4 @@
-"""A block's accesses to memory, from the compiled code as the emulator runs it."""
+"""A trace of a block's accesses to memory, warp by warp, as the emulator runs it."""
 
 from __future__ import annotations
 
