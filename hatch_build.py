@@ -1,11 +1,13 @@
 """What the build adds: the emulator's core, compiled, and the README as a package index shows it.
 
-Without a C compiler, the build asks for the wheel `ziglang`, which holds one. WORKLOG_WHEEL, a platform tag such as
-manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform, always with Zig. What was
-compiled from the same sources is taken from the folder WORKLOG_CACHE, and kept there.
+Without a C compiler, the build asks for the wheel `ziglang`, which holds one. WORKLOG_WHEEL, a
+platform tag such as manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform,
+always with Zig. What was compiled from the same sources is taken from the folder WORKLOG_CACHE, and
+kept there.
 
-On an index, a relative link or picture of the README leads nowhere. With `urls.Repository` in pyproject.toml, links and
-pictures become absolute. Without it, a link becomes its words, and a picture becomes a sentence.
+On an index, a relative link or picture of the README leads nowhere. With `urls.Repository` in
+pyproject.toml, links and pictures become absolute. Without it, a link becomes its words, and a
+picture becomes a sentence.
 """
 
 from __future__ import annotations
@@ -97,14 +99,18 @@ class Readme(MetadataHookInterface):
 
 
 def for_index(text: str, repository: str = "") -> str:
-    """The README's text without relative addresses; code stays. repository: its public address, or nothing."""
+    """Return the README's text without relative addresses; code stays.
+
+    repository: its public address, or nothing
+    """
 
     def link(found: re.Match[str]) -> str:
         if found["code"]:
             return found[0]
         words = for_index(found["words"], repository)
         if repository:
-            return f"{found['mark']}[{words}]({_absolute(found['to'], repository, picture=bool(found['mark']))})"
+            address = _absolute(found["to"], repository, picture=bool(found["mark"]))
+            return f"{found['mark']}[{words}]({address})"
         return _sentence(words) if found["mark"] else words
 
     def tag(found: re.Match[str]) -> str:

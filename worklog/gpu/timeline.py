@@ -105,12 +105,8 @@ class CudaTimeline:
         """
         error_code = nvidia_library("cuda").cuCtxResetPersistingL2Cache()
         if error_code:
-            self.remarks = [
-                (
-                    f"l2: persisting lines could not be reset (CUresult {error_code}); the flush may "
-                    "leave some of them"
-                )
-            ]
+            reason = f"l2: persisting lines could not be reset (CUresult {error_code})"
+            self.remarks = [f"{reason}; the flush may leave some of them"]
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""

@@ -243,12 +243,21 @@ class EmulatedDevice:
         self._require_instructions()
         with naming(kernel.program):
             self.last = launch(
-                kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
-                count=self.count, source=kernel.program.source, budget=self.budget, variables=kernel.variables,
+                kernel.kernel,
+                grid,
+                block,
+                values,
+                shared_bytes=kernel.program.shared,
+                races=self.races,
+                count=self.count,
+                source=kernel.program.source,
+                budget=self.budget,
+                variables=kernel.variables,
                 only_blocks=self.only_blocks,
-                registers=kernel.compiled.registers, progress=self._watch,
+                registers=kernel.compiled.registers,
+                progress=self._watch,
                 schedule=self._launches[kernel, grid],
-            )  # fmt: skip
+            )
         self.instructions += self.last.instructions
         self._launches[kernel, grid] += 1
         self.findings += self.last.findings

@@ -415,8 +415,8 @@ def _in_a_string(file: Path) -> str:
         return ""
     line = text.count("\n", 0, place) + 1
     return (
-        f". For the kernel in the string of line {line}, as of a RawKernel: write its source to a .cu "
-        "file and check that, or call worklog.try_kernel(source, grid=…, block=…)"
+        f". For the kernel in the string of line {line}, as of a RawKernel: write its source to a "
+        ".cu file and check that, or call worklog.try_kernel(source, grid=…, block=…)"
     )
 
 

@@ -183,9 +183,14 @@ def _run_blocks(
     out: Mapping[int, Counts] = {}
     for weight, blocks in sorted(blocks_by_weight.items()):
         result = launch(
-            code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
+            code,
+            kernel.blocks(shape),
+            kernel.threads,
+            arguments,
+            shared_bytes=kernel.program.shared,
+            races=False,
             only_blocks=blocks,
-        )  # fmt: skip
+        )
         if result.findings:
             raise BadLaunch(f"{code.name} at {shape}: {result.findings[0].at(kernel.file)}")
         out = combined(1, out, weight, result.lines)

@@ -416,8 +416,8 @@ class InstructionMix:
         if claimed == "fp32" and TENSOR in self.counts:
             return [
                 (
-                    "fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K "
-                    "as long as yours"
+                    "fp32 is claimed, and the code uses tensor cores, whose sums truncate: "
+                    "check a K as long as yours"
                 )
             ]
         if claimed == "fp32" and TRUNCATED in self.counts:

@@ -1,7 +1,7 @@
 """What a cell shows as its last line.
 
-That is the panel and the access viewer, which are widgets, a timeline, or a rung of the ladder. The panel's button
-measures what is chosen in a child process if there is a GPU.
+That is the panel and the access viewer, which are widgets, a timeline, or a rung of the ladder. The
+panel's button measures what is chosen in a child process if there is a GPU.
 """
 
 from __future__ import annotations

@@ -155,10 +155,11 @@ def run_child(
                 if stop.is_set() or child.is_hung or process.poll() is not None:
                     end(process)  # and what it has started
                 for message in child.received():
-                    if not isinstance(message, Progressed):
-                        reply = yield message
-                        if reply is not None:
-                            answers.send(reply)
+                    if isinstance(message, Progressed):
+                        continue
+                    reply = yield message
+                    if reply is not None:
+                        answers.send(reply)
                 if child.shows_progress():
                     progress(first + child.steps, total, child.title)
     if stop.is_set():
