@@ -17,7 +17,7 @@ from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import clocks_between
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.batches import Timed, cross_check, host_us_of, take_batch, turn_orders
+from worklog.harness.batches import TimedLaunch, cross_check, host_us_of, take_batch, turn_orders
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.harness.sampling import WINDOW_US
 from worklog.runs import Measurement
@@ -93,7 +93,7 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue):
     gpu = VirtualGpu(warm_speedup=2.0)
     marks = gpu.kernel(50.0, marks=True)
     marks()
-    pairs, _ = take_batch(gpu, [Timed(marks)], 4, Harness().but(queue=queue))
+    pairs, _ = take_batch(gpu, [TimedLaunch(marks)], 4, Harness().but(queue=queue))
     bubble = 0.0 if queue else gpu.machine.enqueue_us
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
 
@@ -326,6 +326,6 @@ def test_what_may_still_be_running_has_its_output_read_before_anything_else():
     for name in ("stamp_clock", "record_event"):
         step = getattr(gpu, name)
         setattr(gpu, name, lambda slot, step=step, name=name: (steps.append(name), step(slot)))
-    launch = Timed(gpu.kernel(50.0), behind=lambda: steps.append("read"))
+    launch = TimedLaunch(gpu.kernel(50.0), behind=lambda: steps.append("read"))
     time_in_turn(gpu, [launch], Harness().but(stopping="count:1", warmup="count:1", hot_ms=0.0))
     assert steps[-3:] == ["record_event", "read", "stamp_clock"]

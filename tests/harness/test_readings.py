@@ -14,8 +14,8 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import launches_of_warm_up, timed
 from worklog.errors import BadSetting
-from worklog.harness import Harness, Reading, time_in_turn
-from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
+from worklog.harness import Harness, LoopResult, time_in_turn
+from worklog.harness.batches import TimedLaunch, as_graph, cross_check, input_sets
 from worklog.harness.batches import rotating as in_rotation
 from worklog.harness.rules import Evidence, Stopping, salykova_replays
 from worklog.harness.sampling import WARMUP_LIMIT_US, Window, is_steady
@@ -326,18 +326,18 @@ ROTATE = Harness().but(l2="rotate")
 GRAPH = Harness().but(timer="graph", l2="warm")
 
 
-def rotating(gpu: VirtualGpu, us: float, sets: int, start: int = 0) -> Timed:
+def rotating(gpu: VirtualGpu, us: float, sets: int, start: int = 0) -> TimedLaunch:
     order = [*range(start, sets), *range(start)]
     kernels = [gpu.kernel(us, data=f"set {n}", data_bytes=16 * MIB, module=f"{us}") for n in order]
     return in_rotation(kernels, 16 * MIB)
 
 
-def read(gpu: VirtualGpu, harness: Harness, us: float = 50.0, sets: int = 12) -> Reading:
+def read(gpu: VirtualGpu, harness: Harness, us: float = 50.0, sets: int = 12) -> LoopResult:
     start = 0 if harness.timer == "graph" else sets // 2
     return time_in_turn(gpu, [rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start)], harness)
 
 
-def middle(reading: Reading, side: int = 0) -> float:
+def middle(reading: LoopResult, side: int = 0) -> float:
     return median(reading.samples.counted(side)).value
 
 

@@ -20,16 +20,16 @@ from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.benchmarks.declare import declared
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, works_on
+from worklog.peers.harnesses import Timer, Workload, by_timer, cupti_timer, works_on
 from worklog.runs.comparison import HarnessReading, open_comparison
 from worklog.runs.sources import runs_dir
 from worklog.runs.statistics import Estimate
 
 
-def work(gpu: VirtualGpu, size: float, us: float) -> Work:
+def work(gpu: VirtualGpu, size: float, us: float) -> Workload:
     """cuBLAS of a size, and of a known length."""
     kernel = gpu.kernel(us)
-    return Work("cuBLAS", size, lambda stream: kernel())
+    return Workload("cuBLAS", size, lambda stream: kernel())
 
 
 def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> peers.OurHarness:
@@ -85,14 +85,14 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     cupti.gpu = gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
     first = gpu.kernel(4.0)
     second = gpu.kernel(7.5, data="other")
-    two = Work("two kernels", 1, lambda stream: (first(), second())[0])
+    two = Workload("two kernels", 1, lambda stream: (first(), second())[0])
     assert cupti.timer()(work(gpu, 512.0, 50.0)) == approx(50.6)
     assert cupti.timer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
     assert gpu.traced is None, "switched off"
     gpu.placement = lambda rng: rng.random()
     settled = list[int]()
     kernel = gpu.kernel(50.0, sensitivity=1.0)
-    moving = Work(
+    moving = Workload(
         "cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves)
     )
     assert 60.0 < cupti.timer()(moving) < 90.0, "the median of many placements"
@@ -113,7 +113,7 @@ def test_events_and_tracer_in_turn_see_the_same_clock(cupti):
 
 def test_a_tracer_that_fails_is_a_reason(cupti):
     with pytest.raises(LaunchFailed, match="saw no kernel"):
-        cupti.timer()(Work("nothing", 1, lambda stream: None))
+        cupti.timer()(Workload("nothing", 1, lambda stream: None))
     cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
     points = peers.beside_the_tracer(ours(cupti.gpu), cupti.timer, [work(cupti.gpu, 512.0, 20.0)])
     assert points == {
@@ -175,13 +175,13 @@ def test_kernels_of_known_length_are_functions_with_a_name():
     )
 
 
-def reads_three_too_long(works: Sequence[Work]) -> Iterator[HarnessReading]:
+def reads_three_too_long(works: Sequence[Workload]) -> Iterator[HarnessReading]:
     yield from (
         HarnessReading("NVBench cold", timed.kind, timed.of, timed.of + 3, 1.0) for timed in works
     )
 
 
-def reads_no_number(works: Sequence[Work]) -> Iterator[HarnessReading]:
+def reads_no_number(works: Sequence[Workload]) -> Iterator[HarnessReading]:
     for timed in works:
         yield HarnessReading(
             "no number",
@@ -192,7 +192,7 @@ def reads_no_number(works: Sequence[Work]) -> Iterator[HarnessReading]:
         )
 
 
-def fails_at_the_second(works: Sequence[Work]) -> Iterator[HarnessReading]:
+def fails_at_the_second(works: Sequence[Workload]) -> Iterator[HarnessReading]:
     yield HarnessReading("broken", works[0].kind, works[0].of, 8.4, 0.1)
     raise RuntimeError("cudaErrorStreamCaptureInvalidated\nsecond line")
 
@@ -215,8 +215,8 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
         device=SimpleNamespace(stream=None), timeline=gpu, calibration=calibration
     )
 
-    def works_on(session: Any, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
-        spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
+    def works_on(session: Any, known_us: Sequence[int], sizes: Sequence[int]) -> list[Workload]:
+        spins = [Workload("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
         return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
     harnesses = {
@@ -303,7 +303,7 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     session = VirtualSession(machine)
 
     def on_its_own_stream() -> Timer:
-        def timed(work: Work) -> float:
+        def timed(work: Workload) -> float:
             stream = machine.stream()
             session_launch = session.device.stream.last
             work.enqueue(stream)

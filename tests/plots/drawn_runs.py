@@ -33,7 +33,7 @@ from worklog import plots
 from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.errors import BadRunFile, NothingToDraw, WorklogError
-from worklog.harness import Reading
+from worklog.harness import LoopResult
 from worklog.kernel import LADDER, TENSOR
 from worklog.lab.answers import Answers
 from worklog.lab.rung_pages import RungPage
@@ -189,7 +189,7 @@ def measured(
     biases = [f"{name}: {value}" for name, value in own.biased().items()]
     prepared = Prepared(job, own, work, biases, verdict)
     degraded = [] if recipe.turns > 5 else ["not converged: ±0.5 % was not reached in 5 samples"]
-    return measurement(session, prepared, Reading(samples, not degraded, 9, degraded), verdict)
+    return measurement(session, prepared, LoopResult(samples, not degraded, 9, degraded), verdict)
 
 
 def samples_of(

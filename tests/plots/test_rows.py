@@ -13,7 +13,7 @@ from tests.plots.conftest import make_run
 from tests.plots.test_charts import collisions
 from worklog.errors import NothingToDraw
 from worklog.plots import charts
-from worklog.plots.marks import Bar, Rows
+from worklog.plots.marks import RowBar, Rows
 from worklog.plots.style import ACCENT, INK, PAPER
 
 
@@ -28,7 +28,7 @@ def axes_of(rows: Rows, longest: float = 10.0) -> Any:
 def test_rows_go_down_from_the_head_and_name_their_bars():
     rows = Rows(["one", "two"], pitch=0.5, thickness=0.2, head=0.3, middle=0.4)
     axes = axes_of(rows)
-    rows.draw(axes, [Bar(4.0, "4"), Bar(2.0, "2", start=1.0)])
+    rows.draw(axes, [RowBar(4.0, "4"), RowBar(2.0, "2", start=1.0)])
     assert rows.height == approx(1.3)
     assert rows.ys == approx([0.5, 1.0])
     assert axes.get_ylim() == approx((1.3, 0))
@@ -43,14 +43,14 @@ def test_rows_go_down_from_the_head_and_name_their_bars():
 @pytest.mark.parametrize(
     ("bar", "line", "x", "colour"),
     [
-        (Bar(8.0, "text"), 9.9, 8.0, PAPER),  # inside
-        (Bar(8.0, "text", "#b8b8b8"), 9.9, 8.0, INK),  # inside a bar that isn't dark
-        (Bar(8.0, "text", interval=(7.0, 9.0)), 9.9, 7.0, PAPER),  # left of the whiskers
-        (Bar(8.0, "text"), 7.5, 7.5, PAPER),  # left of a line in the bar
-        (Bar(1.2, "text", interval=(0.8, 1.4)), 9.9, 1.4, INK),  # too long left of the whiskers
-        (Bar(0.5, "text"), 9.9, 0.5, INK),  # too long for the bar
-        (Bar(0.5, "text", interval=(0.4, 0.7)), 9.9, 0.7, INK),  # right of the whiskers
-        (Bar(0.5, "text"), 0.6, 0.6, INK),  # right of a line beside the bar
+        (RowBar(8.0, "text"), 9.9, 8.0, PAPER),  # inside
+        (RowBar(8.0, "text", "#b8b8b8"), 9.9, 8.0, INK),  # inside a bar that isn't dark
+        (RowBar(8.0, "text", interval=(7.0, 9.0)), 9.9, 7.0, PAPER),  # left of the whiskers
+        (RowBar(8.0, "text"), 7.5, 7.5, PAPER),  # left of a line in the bar
+        (RowBar(1.2, "text", interval=(0.8, 1.4)), 9.9, 1.4, INK),  # too long left of the whiskers
+        (RowBar(0.5, "text"), 9.9, 0.5, INK),  # too long for the bar
+        (RowBar(0.5, "text", interval=(0.4, 0.7)), 9.9, 0.7, INK),  # right of the whiskers
+        (RowBar(0.5, "text"), 0.6, 0.6, INK),  # right of a line beside the bar
     ],
 )
 def test_a_bars_text_is_inside_if_it_fits_and_never_on_the_line(bar, line, x, colour):
@@ -64,7 +64,7 @@ def test_a_bars_text_is_inside_if_it_fits_and_never_on_the_line(bar, line, x, co
 def test_whiskers_reach_from_end_to_end():
     rows = Rows(["one"], pitch=0.5)
     axes = axes_of(rows)
-    rows.draw_bar(axes, 0.25, Bar(5.0, interval=(4.0, 7.0)))
+    rows.draw_bar(axes, 0.25, RowBar(5.0, interval=(4.0, 7.0)))
     [whiskers] = [path.vertices.tolist() for path in axes.collections[0].get_paths()]
     assert whiskers == [approx([4, 0.25]), approx([7, 0.25])]
     assert not axes.texts

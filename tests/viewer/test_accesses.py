@@ -18,7 +18,7 @@ from worklog.kernel.inspection import inspect
 from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
-from worklog.viewer.accesses import Access, access
+from worklog.viewer.accesses import AccessTrace, access
 from worklog.viewer.counts import executed
 
 # One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
@@ -95,7 +95,7 @@ def test_the_block_that_is_shown_accesses_its_buffers_only(name):
     assert not executed(kernel, kernel.domain.padded(Shape(200, 300, 64))).result.findings
 
 
-def at_first(shown: Access) -> dict[str, Any]:
+def at_first(shown: AccessTrace) -> dict[str, Any]:
     """The step that the viewer shows first."""
     warp, step = shown.document["start"]
     return [kind for kind, *_ in shown.steps(warp) if "pill" in kind][step]

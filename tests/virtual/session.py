@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.gpu import GPU, L2_BYTES, MHZ, REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
-from worklog.harness import Harness, Reading, Timed, time_in_turn
+from worklog.harness import Harness, LoopResult, TimedLaunch, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
 from worklog.runner.job import Job, product_job
@@ -81,7 +81,7 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
     )
 
 
-def once(launch: Timed) -> None:
+def once(launch: TimedLaunch) -> None:
     """A launch without a time, and the work around it."""
     launch.before()
     launch.launch()
@@ -104,7 +104,7 @@ class Result:
 
     time: Estimate
     ratio: Estimate
-    reading: Reading
+    reading: LoopResult
 
 
 def timed(
@@ -116,8 +116,8 @@ def timed(
 ) -> Result:
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
-    kernel = Timed(gpu.kernel(us, "subject", sensitivity=sensitivity), "kernel")
-    baseline = Timed(gpu.kernel(BASELINE_US, "baseline"), "baseline")
+    kernel = TimedLaunch(gpu.kernel(us, "subject", sensitivity=sensitivity), "kernel")
+    baseline = TimedLaunch(gpu.kernel(BASELINE_US, "baseline"), "baseline")
     reading = time_in_turn(gpu, [kernel, baseline], harness, size=size, move=gpu.move)
     summary = summarize(reading.samples, harness.as_dict(), gpu.offset_us)
     return Result(summary.time, summary.ratios["baseline"], reading)

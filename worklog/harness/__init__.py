@@ -7,18 +7,18 @@ one setting. `time_in_turn` times a subject and its baselines.
 from worklog.harness.batches import (
     Launch,
     Stopwatch,
-    Timed,
+    TimedLaunch,
     blocked,
     cross_check,
     input_sets,
     nothing,
 )
 from worklog.harness.calibration import calibrate, certificate
-from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
+from worklog.harness.sampling import ONE_PLACEMENT, LoopResult, off_the_lock, time_in_turn
 from worklog.settings import WALL_CLOCK, Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked",
-    "calibrate", "certificate", "cross_check", "input_sets", "nothing", "off_the_lock",
+    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "LoopResult", "Stopwatch", "TimedLaunch",
+    "blocked", "calibrate", "certificate", "cross_check", "input_sets", "nothing", "off_the_lock",
     "time_in_turn",
 ]  # fmt: skip

@@ -70,7 +70,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedLaunch:
     """A launch of a kernel, with untimed work around it.
 
     A launch with several sets of inputs takes another set each time, so that no set is still in
@@ -123,10 +123,10 @@ class Stopwatch:
             )
 
 
-def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
+def rotating(launches: Sequence[Launch], set_bytes: int) -> TimedLaunch:
     """Combine launches on several sets of inputs: each call takes the next set."""
     launch_cycle = cycle(launches)
-    return Timed(lambda: next(launch_cycle)(), sets=len(launches), set_bytes=set_bytes)
+    return TimedLaunch(lambda: next(launch_cycle)(), sets=len(launches), set_bytes=set_bytes)
 
 
 def input_sets(set_bytes: int, l2_bytes: int) -> int:
@@ -151,7 +151,9 @@ def blocked(timeline: CudaTimeline) -> Iterator[None]:
         timeline.release()
 
 
-def as_graph(timeline: CudaTimeline, launch: Timed, l2: str, max_launches: int) -> Timed:
+def as_graph(
+    timeline: CudaTimeline, launch: TimedLaunch, l2: str, max_launches: int
+) -> TimedLaunch:
     """Return a launch as a graph of up to `max_launches` launches.
 
     With l2 = "rotate" a graph holds whole rounds of the inputs, so that each replay finds each set
@@ -198,7 +200,7 @@ def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
     return orders
 
 
-def turns_us(turns: Turns, launches: Sequence[Timed]) -> list[float]:
+def turns_us(turns: Turns, launches: Sequence[TimedLaunch]) -> list[float]:
     """Return the GPU time of each turn."""
     return [
         sum(launch.count * sample.us for launch, sample in zip(launches, turn, strict=True))
@@ -206,7 +208,7 @@ def turns_us(turns: Turns, launches: Sequence[Timed]) -> list[float]:
     ]
 
 
-def batch_size(turns: Turns, launches: Sequence[Timed], max_us: float = BATCH_US) -> int:
+def batch_size(turns: Turns, launches: Sequence[TimedLaunch], max_us: float = BATCH_US) -> int:
     """Return how many turns to take between two reads of the events.
 
     It follows from the longest turn so far. Without any turn it is 1.
@@ -217,7 +219,7 @@ def batch_size(turns: Turns, launches: Sequence[Timed], max_us: float = BATCH_US
 
 def take_batch(
     timeline: CudaTimeline,
-    launches: Sequence[Timed],
+    launches: Sequence[TimedLaunch],
     count: int,
     harness: Harness,
     *,
@@ -264,7 +266,7 @@ def take_batch(
 
 
 def _take_sample(
-    timeline: CudaTimeline, launch: Timed, slot: int, harness: Harness
+    timeline: CudaTimeline, launch: TimedLaunch, slot: int, harness: Harness
 ) -> float | None:
     """Take a sample, with the stamps and events `slot` and `slot + 1`.
 
@@ -290,7 +292,9 @@ def _take_sample(
     return us
 
 
-def _time_launch(timeline: CudaTimeline, launch: Timed, slot: int, timer: str) -> float | None:
+def _time_launch(
+    timeline: CudaTimeline, launch: TimedLaunch, slot: int, timer: str
+) -> float | None:
     """Launch between two events, or return µs by the host's clock."""
     if timer == "host":
         return host_us_of(timeline, launch.launch)
@@ -315,7 +319,7 @@ def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     """
     medians = []
     for queue in (False, True):
-        spin = Timed(partial(timeline.spin, 1000 * SPIN_US))
+        spin = TimedLaunch(partial(timeline.spin, 1000 * SPIN_US))
         turns, _ = take_batch(
             timeline, [spin], LONGEST_BATCH, harness.but(timer="events", queue=queue)
         )
@@ -346,7 +350,7 @@ def host_us_of(
 
 def hot(
     timeline: CudaTimeline,
-    launches: Sequence[Timed],
+    launches: Sequence[TimedLaunch],
     us: Sequence[float],
     harness: Harness,
     *,
@@ -367,7 +371,7 @@ def hot(
     for launch, launch_us in zip(launches, us, strict=True):
         fitting = QUEUED_US / max(host_us_of(timeline, launch.launch), 1.0)
         count = min(1e3 * harness.hot_ms / max(launch_us, 1.0), fitting)
-        rows.append(Timed(launch.launch, repeats=int(np.clip(count, 1, MOST_IN_A_BATCH))))
+        rows.append(TimedLaunch(launch.launch, repeats=int(np.clip(count, 1, MOST_IN_A_BATCH))))
     turns, _ = take_batch(timeline, rows, ROUNDS + 1, harness.but(l2="warm", sleep_ms=0.0))
     return [
         [turn[side].us - offset_us / row.repeats for turn in turns[1:]]
@@ -420,7 +424,7 @@ def cross_check(
 def _warm_us(timeline: CudaTimeline, launch: Launch) -> float:
     """Return the median of a launch with a warm L2 by events, in µs."""
     warm = Harness().but(l2="warm")
-    launches = [Timed(launch)]
+    launches = [TimedLaunch(launch)]
     size = batch_size(take_batch(timeline, launches, 1, warm)[0], launches, WARM_US)
     turns = Turns()
     for _ in range(BATCHES):

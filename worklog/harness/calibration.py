@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
+from worklog.harness.batches import LONGEST_BATCH, TimedLaunch, Turns, take_batch
 from worklog.runs import Calibration, Gpu
 from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
 from worklog.settings import L2, Harness
@@ -68,7 +68,7 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
 
 def _aa_ratio(timeline: CudaTimeline) -> Estimate:
     """Return the ratio of a kernel to itself, interleaved."""
-    kernel = Timed(partial(timeline.burn, AA_FLOPS))
+    kernel = TimedLaunch(partial(timeline.burn, AA_FLOPS))
     kernel.launch()
     timeline.synchronize()
     pairs = _turns(timeline, [kernel, kernel], AA_PAIRS)
@@ -106,7 +106,7 @@ def _ceilings(timeline: CudaTimeline) -> tuple[dict[str, float], dict[str, float
         launch()
         timeline.synchronize()
         l2: L2 = "warm" if name == "L2 reads" else "flush"
-        turns = _turns(timeline, [Timed(launch)], 2 * LONGEST_BATCH, l2=l2)
+        turns = _turns(timeline, [TimedLaunch(launch)], 2 * LONGEST_BATCH, l2=l2)
         late = [sample for (sample,) in turns[LONGEST_BATCH:]]  # a ceiling is a rate that lasts
         rates[name] = work / float(np.median([sample.us for sample in late]))
         clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
@@ -122,8 +122,10 @@ def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], floa
     Returns by how many µs the readings exceed each known length, and the smallest step between two
     readings in µs.
     """
-    _turns(timeline, [Timed(partial(timeline.spin, 1_000_000))], LONGEST_BATCH)  # wakes the clocks
-    spins = [Timed(partial(timeline.spin, round(1000 * length_us))) for length_us in KNOWN_US]
+    _turns(
+        timeline, [TimedLaunch(partial(timeline.spin, 1_000_000))], LONGEST_BATCH
+    )  # wakes the clocks
+    spins = [TimedLaunch(partial(timeline.spin, round(1000 * length_us))) for length_us in KNOWN_US]
     turns = _turns(timeline, spins, SAMPLES)
     times_us = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
     steps = np.diff(np.unique(np.round(np.concatenate(times_us), 4)))
@@ -135,7 +137,7 @@ def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], floa
 
 
 def _turns(
-    timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: L2 = "flush"
+    timeline: CudaTimeline, launches: Sequence[TimedLaunch], count: int, l2: L2 = "flush"
 ) -> Turns:
     """Take `count` turns, rounded up to whole batches, by the unbiased harness.
 

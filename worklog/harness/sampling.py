@@ -19,7 +19,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.harness import batches
-from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
+from worklog.harness.batches import LONGEST_BATCH, Launch, TimedLaunch, Turns
 from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
 from worklog.runs.nvml import throttled
 from worklog.runs.statistics import PILOT, Sample, Samples, estimate_of, median, paired_ratio
@@ -54,7 +54,7 @@ PLACEMENT_US = 4_000.0
 
 
 @dataclass
-class Reading:
+class LoopResult:
     """The samples of the launches of one loop, and what went wrong meanwhile."""
 
     samples: Samples = field(default_factory=Samples)
@@ -69,13 +69,13 @@ class Reading:
 
 def time_in_turn(
     timeline: CudaTimeline,
-    launches: Sequence[Launch | Timed],
+    launches: Sequence[Launch | TimedLaunch],
     harness: Harness,
     *,
     size: float | None = None,
     offset_us: float = 0.0,
     move: Callable[[], None] | None = None,
-) -> Reading:
+) -> LoopResult:
     """Take samples of the kernel and of its baselines: each turn has one of each.
 
     launches: of the kernel, then of its baselines, if any
@@ -87,7 +87,9 @@ def time_in_turn(
     Raises LaunchFailed if a launch fails, and BadSetting if the launches can't do what the harness
     names: rotate over enough sets of inputs.
     """
-    timed = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
+    timed = [
+        launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch) for launch in launches
+    ]
     if harness.l2 == "rotate":
         for launch in timed:
             _require_cold_sets(launch, timeline.l2_bytes)
@@ -132,7 +134,7 @@ def time_in_turn(
     return reading
 
 
-def _require_cold_sets(launch: Timed, l2_bytes: int) -> None:
+def _require_cold_sets(launch: TimedLaunch, l2_bytes: int) -> None:
     """Raise BadSetting if a launch rotates over fewer bytes than evict its own inputs."""
     if launch.set_bytes and launch.sets >= batches.input_sets(launch.set_bytes, l2_bytes):
         return
@@ -147,7 +149,7 @@ class _Sampling:
     """A measurement under way: the arguments of time_in_turn, and the results so far."""
 
     timeline: CudaTimeline
-    launches: Sequence[Timed]
+    launches: Sequence[TimedLaunch]
     harness: Harness
     size: float | None
     offset_us: float
@@ -156,7 +158,7 @@ class _Sampling:
     # own plateau: a kernel that starts on all SMs at once lowers the clock for a moment, more
     # visibly the shorter it is.
     plateaus: list[float]
-    reading: Reading = field(default_factory=Reading)
+    reading: LoopResult = field(default_factory=LoopResult)
     samples: list[list[Sample]] = field(default_factory=list)
     throttle_mask: int = 0
     placement: int = 0
@@ -412,7 +414,7 @@ class _Sampling:
     def _batch_size(
         self,
         turns: Turns,
-        launches: Sequence[Timed],
+        launches: Sequence[TimedLaunch],
         rule: Stopping,
         evidence: Evidence,
         *,
@@ -445,7 +447,9 @@ class _Sampling:
             size = min(size, max(1, int((len(turns) - warm_up) * budgets_left)))
         return size
 
-    def _turns_in_placement(self, turns: Turns, launches: Sequence[Timed], rule: Stopping) -> int:
+    def _turns_in_placement(
+        self, turns: Turns, launches: Sequence[TimedLaunch], rule: Stopping
+    ) -> int:
         """Return how many turns share a placement: several only if they are short and many."""
         turn_us = float(np.median(batches.turns_us(turns[-LONGEST_BATCH:], launches)))
         max_samples = self.harness.most_samples
@@ -454,7 +458,7 @@ class _Sampling:
         is_long_loop = max_samples >= PILOT * PLACEMENT_TURNS
         return PLACEMENT_TURNS if is_short and is_long_loop else 1
 
-    def _take(self, launches: Sequence[Timed], size: int, turns: Turns) -> tuple[Turns, int]:
+    def _take(self, launches: Sequence[TimedLaunch], size: int, turns: Turns) -> tuple[Turns, int]:
         """Take a batch, in new placements if the buffers move."""
         is_first_launch = not turns and self.harness.warmup == "none"
         harness = self.harness.but(queue=False) if is_first_launch else self.harness

@@ -47,7 +47,7 @@ INPUTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Float32]] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class ReplayedLaunch:
     """A launch that a peer makes, and the right result."""
 
     shape: Shape
@@ -65,7 +65,7 @@ class Case:
         return error
 
 
-Rule = Callable[[Float32, Case], Any]  # whether a peer accepts C, as a truth value
+Rule = Callable[[Float32, ReplayedLaunch], Any]  # whether a peer accepts C, as a truth value
 
 
 def _close(rtol: float, atol: float, *, equal_nan: bool = False) -> Rule:
@@ -73,20 +73,20 @@ def _close(rtol: float, atol: float, *, equal_nan: bool = False) -> Rule:
     return lambda c, case: np.allclose(c, case.product, rtol, atol, equal_nan)
 
 
-def _ninety_nine_percent(c: Float32, case: Case) -> Any:
+def _ninety_nine_percent(c: Float32, case: ReplayedLaunch) -> Any:
     """Accept 99 % of the elements within 1e-2. NaN, infinity and an all-zero C fail."""
     is_close = np.isclose(c, case.product, rtol=1e-2, atol=1e-2)
     return np.isfinite(c).all() and c.any() and is_close.mean() >= 0.99
 
 
-def _exact_up_to_2047(c: Float32, case: Case) -> Any:
+def _exact_up_to_2047(c: Float32, case: ReplayedLaunch) -> Any:
     """Accept elements that are equal, or whose reference is above 2047. NaN fails."""
     if not case.is_intact or np.isnan(c).any():
         return False
     return ((c == case.product) | (np.abs(case.product) > 2047)).all()
 
 
-def _in_eps_of_its_terms(c: Float32, case: Case) -> Any:
+def _in_eps_of_its_terms(c: Float32, case: ReplayedLaunch) -> Any:
     """Accept an error of at most 16 eps times the sum of the terms' magnitudes."""
     if not case.is_intact:
         return False
@@ -115,7 +115,7 @@ class Peer:
     scalars: tuple[tuple[float, float], ...] = ((1.0, 0.0),)  # alpha and beta
     reference_after: bool = False  # the reference is computed from A and B as the kernel left them
 
-    def cases(self, sizes: str, seed: int) -> list[Case]:
+    def cases(self, sizes: str, seed: int) -> list[ReplayedLaunch]:
         """Return the peer's launches at these sizes, for all kernels."""
         rng = np.random.default_rng([seed, *self.mark.encode()])
         draw = INPUTS[self.inputs]
@@ -128,7 +128,7 @@ class Peer:
                     a /= np.float32(np.sqrt(shape.k))
                 old = self._old(rng, (shape.m, shape.n))
                 product = _gemm(a, b, old, alpha=alpha, beta=beta)
-                cases.append(Case(shape, a, b, old, alpha, beta, product))
+                cases.append(ReplayedLaunch(shape, a, b, old, alpha, beta, product))
         return cases
 
     def _old(self, rng: np.random.Generator, size: tuple[int, int]) -> Float32:
@@ -139,7 +139,9 @@ class Peer:
             return np.zeros(size, np.float32)
         return (1000 * rng.standard_normal(size)).astype(np.float32)
 
-    def failure(self, cases: Sequence[Case], subject: Runnable, device: Device) -> str | None:
+    def failure(
+        self, cases: Sequence[ReplayedLaunch], subject: Runnable, device: Device
+    ) -> str | None:
         """Return the reason why the peer fails the kernel; None if it passes.
 
         Raises LaunchFailed if the device is lost.
@@ -158,7 +160,9 @@ class Peer:
                     return f"at {case.shape} its comparison fails: {self.comparison}"
         return None
 
-    def _launch(self, case: Case, subject: Runnable, device: Device) -> tuple[Float32, Case]:
+    def _launch(
+        self, case: ReplayedLaunch, subject: Runnable, device: Device
+    ) -> tuple[Float32, ReplayedLaunch]:
         """Launch once, and return C and the case to compare it with. Raises LaunchFailed."""
         buffers = []
         for matrix in (case.a, case.b, case.old):

@@ -21,7 +21,7 @@ from worklog.peers import harnesses
 from worklog.peers.harnesses import (
     HARNESSES,
     Timer,
-    Work,
+    Workload,
     by_timer,
     declared_works,
     in_words,
@@ -37,7 +37,7 @@ from worklog.runs.text import Progress, Table, silent
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
-    from worklog.harness import Reading
+    from worklog.harness import LoopResult
     from worklog.runner.session import Session
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
@@ -62,7 +62,7 @@ class OurHarness:
     offset_us: float  # the event overhead
     sampling: Harness = SAMPLING
 
-    def read(self, work: Work) -> tuple[Reading, Estimate, float]:
+    def read(self, work: Workload) -> tuple[LoopResult, Estimate, float]:
         """Return a measurement, its median, and the seconds that it took.
 
         The median is in microseconds, event overhead included.
@@ -76,7 +76,7 @@ class OurHarness:
         work.settle()
         return reading, median(reading.samples.counted(), reading.samples.placements()), wall_s
 
-    def rows(self, works: Sequence[Work]) -> Iterator[HarnessReading]:
+    def rows(self, works: Sequence[Workload]) -> Iterator[HarnessReading]:
         """Yield the rows of each work.
 
         The event overhead is removed in one row and kept in another one. If launches were also
@@ -137,7 +137,7 @@ def compare(
 
 
 def _steps(
-    document: dict[str, Any], ours: OurHarness, works: Sequence[Work], *, has_promises: bool
+    document: dict[str, Any], ours: OurHarness, works: Sequence[Workload], *, has_promises: bool
 ) -> dict[str, Callable[[], object]]:
     """Return the steps of a comparison by name. Each step adds its results to the document.
 
@@ -145,7 +145,7 @@ def _steps(
     """
     tracer = partial(harnesses.cupti_timer, ours.timeline, ours.stream)
 
-    def add(read: Callable[[Sequence[Work]], Iterable[HarnessReading]]) -> None:
+    def add(read: Callable[[Sequence[Workload]], Iterable[HarnessReading]]) -> None:
         document["rows"] += map(asdict, read(works))
 
     steps: dict[str, Callable[[], object]] = {OURS: lambda: add(ours.rows)}
@@ -185,7 +185,7 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
     }
 
 
-def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
+def same_twice(ours: OurHarness, work: Workload, pairs: int = AA_PAIRS) -> dict[str, Any]:
     """Return how often two readings of the same kernel agree.
 
     They agree if their 95 % intervals overlap.
@@ -208,7 +208,7 @@ def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str,
 
 
 def beside_the_tracer(
-    ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Work]
+    ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Workload]
 ) -> dict[str, Any]:
     """Return the median times of each work by events and by the tracer.
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
     from worklog.runner.session import Session
 
-Timer = Callable[["Work"], float]  # microseconds of one launch
+Timer = Callable[["Workload"], float]  # microseconds of one launch
 # Yields the reading of each work, in turn. It may raise anything.
-Reader = Callable[[Sequence["Work"]], Iterator[HarnessReading]]
+Reader = Callable[[Sequence["Workload"]], Iterator[HarnessReading]]
 TRACED_LAUNCHES = 200
 TRACED_TURNS = 4  # launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
@@ -53,7 +53,7 @@ SHORT_TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Launches that every harness can time."""
 
     kind: str  # KNOWN, "cuBLAS", a rung, or a declared benchmark
@@ -72,19 +72,19 @@ class Work:
         self.enqueue(stream_of(handle))
 
 
-def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
+def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Workload]:
     """Return kernels of known length in microseconds, and FP32 cuBLAS at some sizes.
 
     Each is launched once, so that nothing is loaded later.
     Raises LaunchFailed, OutOfMemory.
     """
 
-    def spin(us: int) -> Work:
+    def spin(us: int) -> Workload:
         # not a partial: cupyx's benchmark reads __name__, which a partial doesn't have
         def enqueue(stream: Any) -> None:
             session.timeline.spin(1000 * us, stream)
 
-        return Work(KNOWN, us, enqueue)
+        return Workload(KNOWN, us, enqueue)
 
     works = [*map(spin, known_us), *map(product, sizes)]
     for work in works:
@@ -93,7 +93,7 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
     return works
 
 
-def product(size: int, kernel: Kernel | None = None) -> Work:
+def product(size: int, kernel: Kernel | None = None) -> Workload:
     """Return FP32 cuBLAS, or a kernel, at a size.
 
     Its buffers move in a pool of their own, if there is memory for one.
@@ -127,16 +127,16 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
     device.synchronize()
     enqueue(device.stream)
     device.synchronize()
-    return Work(subject.name, size, enqueue, None if pool is None else move, settle)
+    return Workload(subject.name, size, enqueue, None if pool is None else move, settle)
 
 
-def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:
+def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Workload]:
     """Return every point of benchmarks that isn't skipped, launched once.
 
     Raises BadSetting for a point that other harnesses can't time.
     """
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
-    works: list[Work] = []
+    works: list[Workload] = []
     for benchmark in benchmarks:
         for point in benchmark.points():
             try:
@@ -145,7 +145,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
                 continue
             _require_timeable(benchmark.name, call)
             kind, value = _described(benchmark.name, dict(point.axes))
-            work = Work(kind, value, _on_any_stream(session, call))
+            work = Workload(kind, value, _on_any_stream(session, call))
             work.enqueue(session.device.stream)
             works.append(work)
     if not works:
@@ -201,7 +201,7 @@ def _on_any_stream(session: Session, call: Call) -> Callable[[Any], None]:
 def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
     """Return a harness that times each work with the function that `setup` imports."""
 
-    def read(works: Sequence[Work]) -> Iterator[HarnessReading]:
+    def read(works: Sequence[Workload]) -> Iterator[HarnessReading]:
         timer = setup()
         for work in works:
             started = time.perf_counter()
@@ -211,7 +211,7 @@ def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
     return read
 
 
-def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[HarnessReading]:
+def rows_of(name: str, read: Reader, extra: str, works: Sequence[Workload]) -> list[HarnessReading]:
     """Return a harness's readings. If it fails, the missing rows have the reason.
 
     extra: the extra of this package that installs the harness
@@ -240,7 +240,7 @@ def in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
-def _on_torch(work: Work) -> Callable[[], None]:
+def _on_torch(work: Workload) -> Callable[[], None]:
     """Return a function that enqueues the work on PyTorch's stream.
 
     It is the stream that is current when the function is called.
@@ -258,7 +258,7 @@ def _do_bench(name: str) -> Timer:
 def _torch_timer() -> Timer:
     from torch.utils.benchmark import Timer as TorchTimer
 
-    def timed(work: Work) -> float:
+    def timed(work: Workload) -> float:
         timer = TorchTimer(stmt="launch()", globals={"launch": _on_torch(work)})
         return 1e6 * float(timer.blocked_autorange(min_run_time=0.2).median)
 
@@ -269,7 +269,7 @@ def _cupy() -> Timer:
     import cupy
     from cupyx.profiler import benchmark
 
-    def timed(work: Work) -> float:
+    def timed(work: Workload) -> float:
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             timings = benchmark(
@@ -299,7 +299,7 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
         records.clear()
         return kernels
 
-    def timed(work: Work) -> float:
+    def timed(work: Workload) -> float:
         # A first launch may load a module, which can't be enqueued behind the blocking kernel.
         work.enqueue(stream)
         cupti.activity_enable(kind)
@@ -342,14 +342,14 @@ def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
     return records
 
 
-def _nvbench(works: Sequence[Work]) -> Iterator[HarnessReading]:
+def _nvbench(works: Sequence[Workload]) -> Iterator[HarnessReading]:
     """Yield the readings of all works after one call, since NVBench runs once per process.
 
     The wall times are NVBench's.
     """
     import cuda.bench as bench
 
-    def benchmark_of(work: Work) -> Callable[[Any], None]:
+    def benchmark_of(work: Workload) -> Callable[[Any], None]:
         def enqueue(launch: Any) -> None:
             work.enqueue_on(launch.get_stream().addressof())
 

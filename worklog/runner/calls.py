@@ -14,7 +14,15 @@ from typing import Any
 
 from worklog.benchmarks import Call
 from worklog.errors import LaunchFailed
-from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches
+from worklog.harness import (
+    ONE_PLACEMENT,
+    WALL_CLOCK,
+    Harness,
+    LoopResult,
+    Stopwatch,
+    TimedLaunch,
+    batches,
+)
 from worklog.runner.job import Job
 from worklog.runner.prepared import Prepared
 from worklog.runner.rotation import Arguments, ArgumentSet, arrays, rotation
@@ -66,7 +74,7 @@ def prepare_call(
     launches = _launches(session, job, call, harness)
     witnesses = dict[str, float | str]()
 
-    def check(reading: Reading) -> list[Stage]:
+    def check(reading: LoopResult) -> list[Stage]:
         """Check that the calls were joined, and cross-check with the wall clock.
 
         Raises LaunchFailed if nothing was enqueued, or work isn't joined.
@@ -117,7 +125,7 @@ def _degradations(session: Session, call: Call, harness: Harness) -> list[str]:
     return [*texts, *session.calibration.remarks]
 
 
-def _launches(session: Session, job: Job, call: Call, harness: Harness) -> list[Timed]:
+def _launches(session: Session, job: Job, call: Call, harness: Harness) -> list[TimedLaunch]:
     """Return the launches of the function and of its baselines.
 
     If they alternate, they share out a round of the sets of inputs.
@@ -128,7 +136,7 @@ def _launches(session: Session, job: Job, call: Call, harness: Harness) -> list[
         sets = rotation(arguments, session.timeline.l2_bytes)
     functions = [call.fn, *call.baselines]
     shared_sets = 0 if harness.timer == "graph" else len(sets)
-    launches = list[Timed]()
+    launches = list[TimedLaunch]()
     names = (job.kernel, *job.against)
     for number, (fn, name) in enumerate(zip(functions, names, strict=False)):
         first = number * shared_sets // len(functions)
@@ -190,7 +198,7 @@ def _wall_clock(
 
 
 @contextmanager
-def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> Iterator[None]:
+def _waiting(session: Session, launches: Sequence[TimedLaunch], harness: Harness) -> Iterator[None]:
     """Enter the harness's stream while calls that wait for the GPU are timed.
 
     These calls aren't queued, so the host time to enter the stream in each launch would be part of
@@ -205,7 +213,7 @@ def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> I
 
 def _launch(
     session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]
-) -> Timed:
+) -> TimedLaunch:
     """Return the launches of a function on the harness's stream.
 
     They rotate over the sets of arguments, or get a stopwatch.
@@ -224,4 +232,4 @@ def _launch(
         launches.append(partial(enqueue, arguments, dropped))
     if len(sets) > 1:
         return batches.rotating(launches, sum(int(array.nbytes) for array in arrays(sets[0][0])))
-    return Timed(launches[0], partly=call.timer)
+    return TimedLaunch(launches[0], partly=call.timer)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
-from worklog.harness import Timed
+from worklog.harness import TimedLaunch
 from worklog.kernel import Buffer, Loaded, Runnable
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Stage
@@ -224,7 +224,7 @@ class Loop:
                     "after": launch.check,
                 }
             self.launches.append(
-                Timed(launch, name, partial(launch.kernel.kernels, shape), **options)
+                TimedLaunch(launch, name, partial(launch.kernel.kernels, shape), **options)
             )
 
     def move(self) -> None:

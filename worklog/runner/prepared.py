@@ -9,7 +9,7 @@ from typing import Any
 
 from worklog.gate import EVERY_LAUNCH
 from worklog.gpu.clocks import Peaks
-from worklog.harness import Harness, Reading, Timed, off_the_lock, time_in_turn
+from worklog.harness import Harness, LoopResult, TimedLaunch, off_the_lock, time_in_turn
 from worklog.runner.job import Job
 from worklog.runner.launches import OutOfBoundsWrite
 from worklog.runner.session import Session
@@ -27,9 +27,9 @@ class Prepared:
     work: Work
     degradations: list[str]  # known before the loop; `check` may add some
     verdict: Verdict | None = None  # of the gate; None without one
-    launches: Sequence[Timed] = ()  # none if the gate has failed the kernel
+    launches: Sequence[TimedLaunch] = ()  # none if the gate has failed the kernel
     # Returns the gate's stages on what was timed.
-    check: Callable[[Reading], list[Stage]] = lambda reading: []
+    check: Callable[[LoopResult], list[Stage]] = lambda reading: []
     context: AbstractContextManager[object] = field(default_factory=nullcontext)  # of the loop
     loop_options: Mapping[str, Any] = field(default_factory=dict)  # of time_in_turn
     # The roof of what isn't a matrix product; "" for none.
@@ -60,7 +60,7 @@ def measure_prepared(session: Session, prepared: Prepared) -> Measurement:
 
 
 def measurement(
-    session: Session, prepared: Prepared, reading: Reading, verdict: Verdict | None
+    session: Session, prepared: Prepared, reading: LoopResult, verdict: Verdict | None
 ) -> Measurement:
     """Return the measurement of a loop, or a failed one if what was timed is wrong.
 
@@ -96,7 +96,7 @@ def measurement(
     )
 
 
-def _roof(session: Session, prepared: Prepared, reading: Reading) -> Roof | None:
+def _roof(session: Session, prepared: Prepared, reading: LoopResult) -> Roof | None:
     """Return the whole of which the rate is a share, at the measured clock."""
     peak = Peaks(session.gpu, reading.samples.sm_mhz or session.gpu.sm_clock_mhz)
     if prepared.job.point.is_product:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from worklog.errors import Skipped
 from worklog.gate import check_plausible, fp32_roof, timed
-from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
+from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check, input_sets
 from worklog.kernel import Runnable
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape
 from worklog.runner.job import Job
@@ -59,7 +59,7 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
     if loop.pool is None and harness.placement == "varied":
         degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
 
-    def check(reading: Reading) -> list[Stage]:
+    def check(reading: LoopResult) -> list[Stage]:
         us = reading.us(harness.statistic)
         return _check_timed(session, loop, harness, us, degradations)
 

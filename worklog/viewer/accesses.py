@@ -39,7 +39,7 @@ FIRST_EXPONENT = 112
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessTrace:
     """The memory that each warp of a block touches."""
 
     kernel: Kernel
@@ -64,7 +64,7 @@ class Access:
             yield self.document["kinds"][number], byte, element
 
 
-def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Access:
+def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> AccessTrace:
     """Return the memory that each warp of a block touches, without a GPU.
 
     Example: `access("vectorized").document`.
@@ -96,8 +96,8 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
         raise BadSetting(
             f"{kernel.name} has {math.prod(grid)} blocks at {shape}: choose one from 0"
         )
-    reader = _Reader(kernel, shape, grid, block)
-    return Access(kernel, reader.run.label, reader.document())
+    reader = _TraceReader(kernel, shape, grid, block)
+    return AccessTrace(kernel, reader.run.label, reader.document())
 
 
 def _code(index: Lanes) -> NDArray[np.uint32]:
@@ -133,7 +133,7 @@ class _Pill:
     worst: tuple[int, int] | None = None  # likewise, for the first access that wastes
 
 
-class _Reader:
+class _TraceReader:
     """Turns the trace of a block into steps, and kinds of steps."""
 
     def __init__(self, kernel: Kernel, shape: Shape, grid: tuple[int, ...], block: int) -> None:

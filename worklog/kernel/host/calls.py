@@ -23,7 +23,7 @@ _TYPES = ("float", "double", "int", "unsigned", "half", "__half")
 
 
 @dataclass(frozen=True)
-class Call:
+class HostCall:
     """A launch in host code, or a call of a function that leads to a launch."""
 
     function: Definition  # the function that contains the call
@@ -48,7 +48,7 @@ class Call:
 class CallChain:
     """The calls that lead to a launch. The last call is the launch."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[HostCall, ...]
     # For the function of each call: the number of the input that a variable stands for.
     inputs: tuple[Mapping[str, int], ...]
     # For each input: the kernel's parameters that get it; none for a size that only the grid uses.
@@ -56,14 +56,14 @@ class CallChain:
     instance: tuple[str, ...] = ()  # arguments of the first function's template
 
     @property
-    def launch(self) -> Call:
+    def launch(self) -> HostCall:
         """The launch at the end."""
         return self.calls[-1]
 
 
-def launches_in(unit: Unit) -> list[Call]:
+def launches_in(unit: Unit) -> list[HostCall]:
     """Return the launches in a unit's host code, in order."""
-    launches = list[Call]()
+    launches = list[HostCall]()
     for function in unit.functions:
         if function.is_kernel:
             continue
@@ -74,7 +74,7 @@ def launches_in(unit: Unit) -> list[Call]:
     return launches
 
 
-def launch_at(node: Any, function: Definition) -> Call | None:
+def launch_at(node: Any, function: Definition) -> HostCall | None:
     """Return a call in a function as a launch; None if it launches nothing."""
     callee = node.child_by_field_name("function")
     arguments = node.child_by_field_name("arguments")
@@ -84,17 +84,17 @@ def launch_at(node: Any, function: Definition) -> Call | None:
     for child in node.named_children:
         if child.type == "kernel_call_syntax":
             configuration = tuple(child.named_children)[:3]  # without a stream
-            return Call(function, node, callee, configuration, passed, "<<<")
+            return HostCall(function, node, callee, configuration, passed, "<<<")
     name = text_of(callee)
     if name in BY_CONFIG and len(passed) > 1:
-        return Call(function, node, uncast(passed[1]), (passed[0],), passed[2:], name)
+        return HostCall(function, node, uncast(passed[1]), (passed[0],), passed[2:], name)
     if name in BY_ADDRESSES and len(passed) > 3:
         configuration = (*passed[1:3], *passed[4:5])
         variables = _variables(function, passed[3])
         if variables:
-            return Call(function, node, uncast(passed[0]), configuration, variables, "<<<")
+            return HostCall(function, node, uncast(passed[0]), configuration, variables, "<<<")
         addresses = (passed[3], *passed[4:5])
-        return Call(function, node, uncast(passed[0]), passed[1:3], addresses, name)
+        return HostCall(function, node, uncast(passed[0]), passed[1:3], addresses, name)
     return None
 
 
@@ -142,7 +142,9 @@ def last_name(name: str) -> str:
     return name.rpartition("::")[2]
 
 
-def chains_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") -> list[CallChain]:
+def chains_to(
+    unit: Unit, launch: HostCall, places: Sequence[int], extra: str = ""
+) -> list[CallChain]:
     """Return the chains of calls that lead to a launch, the shortest first.
 
     places: of the kernel's parameters that are sizes
@@ -168,7 +170,7 @@ def chains_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") 
     return instantiated
 
 
-def calls_of(unit: Unit, target: Definition) -> Iterator[Call]:
+def calls_of(unit: Unit, target: Definition) -> Iterator[HostCall]:
     """Yield the calls of a host function in the other host functions."""
     name = last_name(target.name)
     for function in unit.functions:
@@ -180,7 +182,7 @@ def calls_of(unit: Unit, target: Definition) -> Iterator[Call]:
             if callee is None or arguments is None or launch_at(node, function) is not None:
                 continue
             if last_name(text_of(callee).partition("<")[0]) == name:
-                yield Call(function, node, callee, (), tuple(arguments.named_children), "")
+                yield HostCall(function, node, callee, (), tuple(arguments.named_children), "")
 
 
 def unused_functions(unit: Unit) -> set[str]:
@@ -241,7 +243,7 @@ def _declares(name: Any) -> bool:
     return bool(is_declarator and outer.child_by_field_name("declarator") == node)
 
 
-def _with_caller(chain: CallChain, call: Call) -> CallChain:
+def _with_caller(chain: CallChain, call: HostCall) -> CallChain:
     """Return a chain behind a call of the chain's first function."""
     first = chain.calls[0].function
     arguments = dict(zip((p.name for p in first.parameters), call.arguments, strict=False))
@@ -305,7 +307,7 @@ def _names_in(expressions: Sequence[Any]) -> set[str]:
     return names
 
 
-def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def _sizes_passed(launch: HostCall, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Yield the places of a kernel's sizes, and what a launch passes there, without casts."""
     if launch.form in ("<<<", "cudaLaunchKernelEx"):
         for place in places:
@@ -313,7 +315,7 @@ def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, An
                 yield place, uncast(launch.arguments[place])
 
 
-def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
+def size_macros(unit: Unit, launch: HostCall, places: Sequence[int]) -> set[str]:
     """Return the macros that a launch passes for sizes: `#define N 1024`."""
     names = set[str]()
     for _, argument in _sizes_passed(launch, places):

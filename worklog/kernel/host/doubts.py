@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host.calls import Call, base_name, calls_of, last_name
+from worklog.kernel.host.calls import HostCall, base_name, calls_of, last_name
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -19,7 +19,7 @@ LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _CHANGES = ("assignment_expression", "update_expression")
 
 
-def doubt(unit: Unit, call: Call, needed: Set[str], used_at: Mapping[str, int]) -> str:
+def doubt(unit: Unit, call: HostCall, needed: Set[str], used_at: Mapping[str, int]) -> str:
     """Describe a change that the slice of a call's function may miss; "" for none.
 
     needed: names that the call depends on
@@ -82,7 +82,7 @@ def _code_for_the_device(unit: Unit, function: Definition) -> str:
     return ""
 
 
-def _changed_input(call: Call, used_at: Mapping[str, int]) -> str:
+def _changed_input(call: HostCall, used_at: Mapping[str, int]) -> str:
     """Describe an input that changes behind its first use: an input stands for one value."""
     for target, change in changes(call.function.body):
         is_before = change.start_byte < call.node.start_byte
@@ -91,7 +91,7 @@ def _changed_input(call: Call, used_at: Mapping[str, int]) -> str:
     return ""
 
 
-def _changed_by_another_name(call: Call, names: Set[str], needed: Set[str]) -> str:
+def _changed_by_another_name(call: HostCall, names: Set[str], needed: Set[str]) -> str:
     """Describe a reference or a pointer to a variable by which it may change."""
     body = call.function.body
     end = call.node.start_byte
@@ -162,7 +162,7 @@ def _functions_by_global(unit: Unit) -> Mapping[str, Set[str]]:
     return functions_by_global
 
 
-def _changed_after(call: Call, needed: Set[str]) -> str:
+def _changed_after(call: HostCall, needed: Set[str]) -> str:
     """Describe a change behind the launch that the next turn of a loop or a lambda sees."""
     outer = call.node.parent
     while outer is not None and outer != call.function.body:
@@ -179,7 +179,7 @@ def _changed_after(call: Call, needed: Set[str]) -> str:
     return ""
 
 
-def _shadowed(call: Call, names: Set[str]) -> str:
+def _shadowed(call: HostCall, names: Set[str]) -> str:
     """Describe a lambda's parameter that has the name of a variable outside."""
     outer = call.node.parent
     while outer is not None and outer != call.function.body:
@@ -200,7 +200,7 @@ def _base_of(target: str) -> str:
     return name
 
 
-def _line(call: Call, node: Any) -> str:
+def _line(call: HostCall, node: Any) -> str:
     """Return the place of a node for a message."""
     line = call.function.line(node.start_byte)
     return f", in line {line}" if line else ""

@@ -18,8 +18,8 @@ import numpy as np
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel.host.calls import (
     BY_ADDRESSES,
-    Call,
     CallChain,
+    HostCall,
     chains_to,
     is_only_called,
     launches_in,
@@ -125,13 +125,13 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
     return HostCode(tuple(launches), tuple(unread))
 
 
-def _calls_in_use(unit: Unit, target: Definition) -> list[Call]:
+def _calls_in_use(unit: Unit, target: Definition) -> list[HostCall]:
     """Return the launches of a kernel.
 
     If the source is a program, launches in unused functions are left out, unless there are no
     other launches.
     """
-    calls = list[Call]()
+    calls = list[HostCall]()
     for call in launches_in(unit):
         definition = unit.definition(call.name)
         is_parameter = not definition and len(call.arguments) == len(target.parameters)
@@ -144,7 +144,7 @@ def _calls_in_use(unit: Unit, target: Definition) -> list[Call]:
 
 
 def _of_call(
-    unit: Unit, number: int, call: Call, places: Sequence[int]
+    unit: Unit, number: int, call: HostCall, places: Sequence[int]
 ) -> tuple[list[HostLaunch], str]:
     """Return the launches that a call makes, and why there are none.
 
@@ -166,7 +166,7 @@ def _of_call(
 
 
 def _with_size_of_grid(
-    unit: Unit, number: int, call: Call, places: Sequence[int]
+    unit: Unit, number: int, call: HostCall, places: Sequence[int]
 ) -> list[HostLaunch]:
     """Return the launches of a kernel whose third size is only in its grid; [] for none.
 

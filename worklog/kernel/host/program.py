@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from worklog.errors import BadSetting
-from worklog.kernel.host.calls import Call, CallChain, base_name, last_name, launch_at, uncast
+from worklog.kernel.host.calls import CallChain, HostCall, base_name, last_name, launch_at, uncast
 from worklog.kernel.host.doubts import declared_in, is_instantiated, is_passed
 from worklog.kernel.host.slices import Slice, SliceOptions, Slicer
 from worklog.kernel.host.text import assembled, head_of, is_type_parameter
@@ -87,7 +87,9 @@ def _codes_of_globals(chain: CallChain) -> dict[str, str]:
     return codes
 
 
-def free_variables(unit: Unit, launch: Call, target: Definition, names: Sequence[str]) -> list[str]:
+def free_variables(
+    unit: Unit, launch: HostCall, target: Definition, names: Sequence[str]
+) -> list[str]:
     """Return the integer parameters of a function that its launch depends on.
 
     Fields of parameters are also returned.
@@ -263,7 +265,7 @@ def _type(function: Definition, name: str) -> str:
     return "int"
 
 
-def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
+def _stand_ins(unit: Unit, call: HostCall, callee: Definition) -> dict[int, str]:
     """Return code in place of the addresses and floats that a call passes, by their place.
 
     A launch doesn't depend on these.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from worklog.kernel.host.calls import BY_CONFIG, VARIABLES, Call, launch_at
+from worklog.kernel.host.calls import BY_CONFIG, VARIABLES, HostCall, launch_at
 from worklog.kernel.host.exits import is_message
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition
@@ -65,7 +65,7 @@ def edited(text: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
     return text
 
 
-def launch_code(call: Call, text: Callable[[Any], str], passed: Sequence[str]) -> str:
+def launch_code(call: HostCall, text: Callable[[Any], str], passed: Sequence[str]) -> str:
     """Return code that records a launch, or calls a function that leads to a launch.
 
     text: returns the code of a node

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from worklog.kernel.host.calls import USED, VARIABLES, Call, base_name
+from worklog.kernel.host.calls import USED, VARIABLES, HostCall, base_name
 from worklog.kernel.host.changed_names import ChangedNames
 from worklog.kernel.host.doubts import LOOPS, doubt
 from worklog.kernel.host.exits import (
@@ -57,7 +57,7 @@ class Slicer:
     """Cuts a function down to the statements that a call depends on."""
 
     unit: Unit
-    call: Call
+    call: HostCall
     inputs: Mapping[str, str]  # names, each with the code that stands for it
     options: SliceOptions
     is_first: bool  # whether the call's function begins the chain of calls

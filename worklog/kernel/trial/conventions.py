@@ -13,7 +13,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import SIZES
 from worklog.kernel.signature import WIDE, is_ladders, is_leading_dimension, size_of
 from worklog.kernel.source import evaluate, parts
-from worklog.kernel.trial.launches import LENGTHS, LONGEST, Trial, sides
+from worklog.kernel.trial.launches import LENGTHS, LONGEST, TrialLaunch, sides
 from worklog.kernel.trial.orders import MATRICES
 from worklog.kernel.trial.search import filled_in, has_launch
 from worklog.problem import Shape
@@ -118,7 +118,7 @@ def shape_of_product(kernel: Kernel) -> Shape | None:
     values = _plain(kernel.arguments)
     matrices = tuple(value for value in values if value in MATRICES)
     scalars = tuple(value for value in values if value in ("alpha", "beta"))
-    for order in Trial(kernel).orders(shape):
+    for order in TrialLaunch(kernel).orders(shape):
         is_of_kernel = order.matrices == matrices and order.scalars == scalars
         if is_of_kernel and order.share == 1 and not any(order.by_columns):
             return shape

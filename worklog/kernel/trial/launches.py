@@ -1,4 +1,4 @@
-"""Trial launches of a kernel on the emulator, compared with the products that they may give."""
+"""Launches of a kernel on the emulator, compared with the products that they may give."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class _Result:
+class _TrialResult:
     """The result of a launch."""
 
     initial: list[Matrix]  # of each pointer, before the launch
@@ -60,7 +60,7 @@ def sides(shape: Shape) -> dict[str, int]:
     return {"M": shape.m, "N": shape.n, "K": shape.k}
 
 
-class Trial:
+class TrialLaunch:
     """A compiled kernel, with counts of its trial launches."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -120,7 +120,7 @@ class Trial:
         return best
 
     def _best_match(
-        self, candidate: Candidate, result: _Result, lengths: Mapping[str, int]
+        self, candidate: Candidate, result: _TrialResult, lengths: Mapping[str, int]
     ) -> Match | None:
         """Return the product that a launch most likely gives; None if it gives no product."""
         orders = fitting(result.initial, result.final, candidate, lengths)
@@ -157,7 +157,7 @@ class Trial:
 
     def _launch(
         self, candidate: Candidate, grid: tuple[int, ...], threads: Any, lengths: Mapping[str, int]
-    ) -> _Result:
+    ) -> _TrialResult:
         """Launch the kernel with matrices of small integers.
 
         lengths: of the labels
@@ -191,4 +191,4 @@ class Trial:
             if isinstance(error, self._too_large):
                 raise
             is_clean = False
-        return _Result(initial, [buffer.data for buffer in buffers], is_clean)
+        return _TrialResult(initial, [buffer.data for buffer in buffers], is_clean)

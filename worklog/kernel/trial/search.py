@@ -20,7 +20,7 @@ from worklog.kernel.trial.candidates import (
     stated_candidates,
     usual_candidates,
 )
-from worklog.kernel.trial.launches import LENGTHS, LONG, SHORT, Match, Trial
+from worklog.kernel.trial.launches import LENGTHS, LONG, SHORT, Match, TrialLaunch
 
 MAX_SHORT = 40  # launches at the SHORT lengths
 MAX_DOUBLINGS = 4  # of a tile, along each axis
@@ -40,7 +40,7 @@ def filled_in(kernel: Kernel, *, is_quick: bool = False) -> Kernel:
     """
     if has_launch(kernel):
         return replace(kernel, stated={})
-    trial = Trial(kernel)
+    trial = TrialLaunch(kernel)
     labels_to_try = labelings(kernel)
     stated = list[Candidate]()
     for labels in labels_to_try:
@@ -81,7 +81,7 @@ def _nearest(match: Match | None) -> str:
 
 
 def _search_launch(
-    kernel: Kernel, trial: Trial, labels_to_try: Sequence[Labels], *, is_quick: bool
+    kernel: Kernel, trial: TrialLaunch, labels_to_try: Sequence[Labels], *, is_quick: bool
 ) -> Match | None:
     """Return a launch that gives a product, or else the nearest launch; None if none is near.
 
@@ -103,7 +103,7 @@ def _search_launch(
     return _with_fewest_blocks(match, trial)
 
 
-def _with_fewest_blocks(match: Match, trial: Trial) -> Match:
+def _with_fewest_blocks(match: Match, trial: TrialLaunch) -> Match:
     """Return the launch with the largest tile along each axis that still gives the product."""
     for axis in (0, 1):
         for _ in range(MAX_DOUBLINGS):

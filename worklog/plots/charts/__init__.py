@@ -5,7 +5,7 @@ A chart selects numbers and states its texts. The marks of `worklog/plots/marks/
 title, subtitle and sources around them. For example, the registers of each rung as rows of bars:
 
     from worklog.plots import style
-    from worklog.plots.marks import Bar, Rows
+    from worklog.plots.marks import RowBar, Rows
     from worklog.plots.page import Margins, Texts, on_axes
     from worklog.errors import NothingToDraw
 
@@ -30,7 +30,7 @@ title, subtitle and sources around them. For example, the registers of each rung
 
         def draw(axes):
             axes.set(xlim=(0, 1.1 * counts[most]), xlabel="registers per thread")
-            rows.draw(axes, [Bar(count, str(count)) for count in counts.values()])
+            rows.draw(axes, [RowBar(count, str(count)) for count in counts.values()])
 
         return on_axes(ax, draw, texts, height=rows.height, margins=Margins(left=rows.left))
 """

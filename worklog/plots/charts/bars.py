@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from worklog.errors import NothingToDraw
 from worklog.plots import style
-from worklog.plots.marks import Bar, Rows, widest
+from worklog.plots.marks import RowBar, Rows, widest
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.style import ACCENT, GREY, MUTED, SMALL_PT, WIDTH_IN
 
@@ -64,7 +64,8 @@ def bars(
         top = chart.body_bottom + rows.height + LINE * (len(headings[heading]) + 0.2)
         chart.write((left, top), headings[heading], color=MUTED)
         bars_of_column = [
-            Bar(column.get(name, 0.0), labels[heading][name], colours[name]) for name in rows.names
+            RowBar(column.get(name, 0.0), labels[heading][name], colours[name])
+            for name in rows.names
         ]
         rows.draw(axes, bars_of_column, hidden=axes is not chart.axes[0])
         left += width + GAP

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.plots import style
-from worklog.plots.marks import Bar, Rows
+from worklog.plots.marks import RowBar, Rows
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, PAPER
 from worklog.problem import spoken
@@ -65,7 +65,7 @@ def cards(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
                 colour = ACCENT if len(m.against) > 1 else PAPER
                 began = m.ran.began - start
                 rows.draw_bar(
-                    axes, row_y, Bar(m.ran.seconds, colour=colour, start=began, outline_pt=0.6)
+                    axes, row_y, RowBar(m.ran.seconds, colour=colour, start=began, outline_pt=0.6)
                 )
         axes.set(xlim=(0, end - start), xlabel="seconds")
 

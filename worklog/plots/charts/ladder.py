@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from worklog.plots import selection, style
-from worklog.plots.marks import ON_PAPER, Bar, Rows, annotate, reference_line
+from worklog.plots.marks import ON_PAPER, RowBar, Rows, annotate, reference_line
 from worklog.plots.marks.rows import inch
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.selection import dimensions, measured, no_time, rate, share
@@ -197,7 +197,7 @@ def _row_name(kernel: str, user_kernels: Collection[str]) -> str:
     return style.shorten(name, BODY_PT, NAME_WIDTH)
 
 
-def _bar(m: Measurement, data: LadderData) -> Bar:
+def _bar(m: Measurement, data: LadderData) -> RowBar:
     """Return a kernel's bar. The accent is for the user's kernels, if there are any."""
     colour = ACCENT
     if m.kernel == CUBLAS:
@@ -207,7 +207,7 @@ def _bar(m: Measurement, data: LadderData) -> Bar:
     text = _text(m)
     if not m.converged:
         text += " *"
-    return Bar(m.tflops or 0.0, text, colour, interval=selection.interval(m))
+    return RowBar(m.tflops or 0.0, text, colour, interval=selection.interval(m))
 
 
 def _draw_reason(axes: Axes, m: Measurement, cublas: float, row_y: float) -> None:

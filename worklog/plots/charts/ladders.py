@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
-from worklog.plots.marks import Bar, Rows, reference_line
+from worklog.plots.marks import RowBar, Rows, reference_line
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
@@ -157,7 +157,7 @@ def _draw_panel(
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", LINE_OF_CUBLAS / 2)
     for row_y, m in zip(rows.ys, kernels, strict=True):
         has_fp32_error = class_of(m) == "fp32"
-        bar = Bar(
+        bar = RowBar(
             m.tflops or 0.0,
             texts[m.kernel],
             ACCENT if has_fp32_error else PAPER,

@@ -19,7 +19,7 @@ from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMA
 from worklog.problem import FLOAT_BYTES
 
 if TYPE_CHECKING:
-    from worklog.viewer.accesses import Access
+    from worklog.viewer.accesses import AccessTrace
 
 WARP = 32
 BANKS = 32
@@ -67,7 +67,7 @@ class Strip(NamedTuple):
 
 
 @style.chart
-def ownership(traced: Access) -> Chart:
+def ownership(traced: AccessTrace) -> Chart:
     """Draw a rung's first block: its tile of C, and warp 0's first accesses.
 
     The tile shows the elements of the first thread that stores there and of its warp. Right of it
@@ -133,7 +133,7 @@ def _draw_right(chart: Chart, drawn: Iterable[Request]) -> None:
 
 
 def first_block(
-    traced: Access,
+    traced: AccessTrace,
 ) -> tuple[NDArray[np.int64], dict[tuple[str, bool], Request]]:
     """Return the owners of the block's tile of C, and warp 0's first accesses.
 

@@ -29,7 +29,7 @@ from worklog.plots.style import (
 from worklog.problem import FLOAT_BYTES
 
 if TYPE_CHECKING:
-    from worklog.viewer.accesses import Access
+    from worklog.viewer.accesses import AccessTrace
 
 
 FETCH = "fetch to registers"
@@ -71,7 +71,7 @@ class Box:
 Placed = tuple[str, float, Part]  # a row's name, the part's left edge, and the part
 
 
-def parts(traced: Access, warp: int) -> list[Part]:
+def parts(traced: AccessTrace, warp: int) -> list[Part]:
     """Return a warp's work in order.
 
     Reads of a tile after those of the next tile are left out: they find what was there before, and
@@ -88,7 +88,7 @@ def parts(traced: Access, warp: int) -> list[Part]:
     return joined
 
 
-def _steps(traced: Access, warp: int) -> Iterator[tuple[str, int | None]]:
+def _steps(traced: AccessTrace, warp: int) -> Iterator[tuple[str, int | None]]:
     """Yield the work of each step of a warp, and its tile along K if there is one."""
     for step, byte, first_held in traced.steps(warp):
         work = _work(traced, step)
@@ -106,7 +106,7 @@ def _steps(traced: Access, warp: int) -> Iterator[tuple[str, int | None]]:
         yield work, None if element is None else _tile_of(traced, element)
 
 
-def _work(traced: Access, step: dict[str, Any]) -> str | None:
+def _work(traced: AccessTrace, step: dict[str, Any]) -> str | None:
     """Return the work of a step; None for the other end of a copy."""
     if "wait" in step:
         return WAIT
@@ -122,7 +122,7 @@ def _work(traced: Access, step: dict[str, Any]) -> str | None:
     return STORE if step.get("writes") else MULTIPLY
 
 
-def _tile_of(traced: Access, element: int) -> int:
+def _tile_of(traced: AccessTrace, element: int) -> int:
     """Return the tile along K of an element: of A, or of B, which is counted after A."""
     matrices = traced.document["matrices"]
     depth: int = traced.kernel.template["BK"]
@@ -136,7 +136,7 @@ def _tile_of(traced: Access, element: int) -> int:
 
 
 @style.chart
-def timeline(traced: Access) -> Chart:
+def timeline(traced: AccessTrace) -> Chart:
     """Draw a row for each group of warps that do the same: copy, multiply and wait.
 
     The order is that in which the emulator executed the work. It isn't a time. Raises NothingToDraw
@@ -172,7 +172,7 @@ def timeline(traced: Access) -> Chart:
     return chart
 
 
-def _groups(traced: Access) -> dict[str, list[Part]]:
+def _groups(traced: AccessTrace) -> dict[str, list[Part]]:
     """Return the work of each group of warps that do the same, by the group's name."""
     groups = dict[str, tuple[list[int], list[Part]]]()
     for warp in range(len(traced.document["steps"])):

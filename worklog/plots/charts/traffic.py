@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import style
-from worklog.plots.marks import Bar, Rows, annotate, scale
+from worklog.plots.marks import RowBar, Rows, annotate, scale
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.selection import dimensions
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, PAPER, WIDTH_IN
@@ -123,7 +123,7 @@ def _draw_wavefronts(axes: Axes, rows: Rows, rungs: Counts, data_share: float) -
     rows.draw_names(axes, hidden=True)
     for row_y, rung in zip(rows.ys, rungs.values(), strict=True):
         passes = rung.wavefronts_per_fma
-        rows.draw_bar(axes, row_y, Bar(passes, _bar_text(rung)))
+        rows.draw_bar(axes, row_y, RowBar(passes, _bar_text(rung)))
         added = passes * rung.conflict_share
         axes.barh(
             row_y,

@@ -4,16 +4,16 @@ from worklog.plots.marks.axis import scale, tick_locator
 from worklog.plots.marks.cells import Cell, Cells
 from worklog.plots.marks.lines import Line, draw_lines, values_of, x_axis
 from worklog.plots.marks.names import leave_room, name_points
-from worklog.plots.marks.rows import Bar, Rows, reference_line
+from worklog.plots.marks.rows import RowBar, Rows, reference_line
 from worklog.plots.marks.text import ON_PAPER, Point, annotate, widest
 
 __all__ = [
     "ON_PAPER",
-    "Bar",
     "Cell",
     "Cells",
     "Line",
     "Point",
+    "RowBar",
     "Rows",
     "annotate",
     "draw_lines",

@@ -13,7 +13,7 @@ from worklog.plots.style import ACCENT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT
 
 
 @dataclass(frozen=True)
-class Bar:
+class RowBar:
     """A bar with whiskers and a text. Lengths are in the unit of the x axis."""
 
     length: float
@@ -51,7 +51,7 @@ class Rows:
         """The y of each row's name and bar."""
         return [self.head + self.pitch * (index + self.middle) for index in range(len(self.names))]
 
-    def draw(self, axes: Axes, bars: Sequence[Bar], *, hidden: bool = False) -> None:
+    def draw(self, axes: Axes, bars: Sequence[RowBar], *, hidden: bool = False) -> None:
         """Draw the names, and a bar in each row.
 
         hidden: as of draw_names
@@ -70,14 +70,14 @@ class Rows:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
 
-    def draw_bar(self, axes: Axes, row_y: float, bar: Bar) -> None:
+    def draw_bar(self, axes: Axes, row_y: float, bar: RowBar) -> None:
         """Draw a bar with its text right of it."""
         self._draw_body(axes, row_y, bar)
         if bar.text:
             point = (bar.start + bar.length, row_y)
             annotate(axes, bar.text, point, gap=self.text_gap_pt, fontsize=self.text_pt)
 
-    def draw_bar_off_line(self, axes: Axes, row_y: float, bar: Bar, line: float) -> None:
+    def draw_bar_off_line(self, axes: Axes, row_y: float, bar: RowBar, line: float) -> None:
         """Draw a bar with its text inside it if the text fits, else next to it.
 
         line: the x of a vertical line that the text doesn't cross
@@ -98,7 +98,7 @@ class Rows:
             start = line
         annotate(axes, bar.text, (start, row_y), fontsize=self.text_pt, bbox=ON_PAPER)
 
-    def _draw_body(self, axes: Axes, row_y: float, bar: Bar) -> None:
+    def _draw_body(self, axes: Axes, row_y: float, bar: RowBar) -> None:
         """Draw a bar and its whiskers."""
         axes.barh(
             row_y,
