@@ -342,7 +342,14 @@ class Plan:
             return kernel
         aligned = all(address_unit % ALIGNMENT == 0 for address_unit in units)
         limit = mode if isinstance(mode, float) else inf
-        kernel = _best(aligned, a_by_rows, b_by_rows, may_split, limit, card)
+        kernel = _best(
+            aligned,
+            a_by_rows=a_by_rows,
+            b_by_rows=b_by_rows,
+            split=may_split,
+            max_error=limit,
+            card=card,
+        )
         kernel.at(self.shape, arch)  # raises BadSetting if no kernel keeps the error
         return kernel
 
@@ -383,7 +390,13 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 @cache  # so that its kernels are compiled once
 def _best(
-    aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float, card: Gpu | None
+    aligned: bool,
+    *,
+    a_by_rows: bool,
+    b_by_rows: bool,
+    split: bool,
+    max_error: float,
+    card: Gpu | None,
 ) -> Kernel:
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}

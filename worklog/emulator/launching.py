@@ -173,7 +173,7 @@ def launch(
     _require_few_parameters(kernel)
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
-    specials = _specials(batch, kernel, program.shared, shared_bytes, memory)
+    specials = _specials(batch, kernel, shared=program.shared, dynamic=shared_bytes, memory=memory)
     _place_variables(
         program, memory, load_variables(kernel) if variables is None else variables, params
     )
@@ -391,7 +391,7 @@ def _place_variables(
 
 
 def _specials(
-    batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory
+    batch: Batch, kernel: Kernel, *, shared: int, dynamic: int, memory: GlobalMemory
 ) -> dict[str, int]:
     """Return the special registers that are the same for all threads.
 

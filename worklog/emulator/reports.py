@@ -154,6 +154,7 @@ class Batch:
         message: str,
         place: Any,
         other: Any,
+        *,
         block: Triple,
         threads: Sequence[int],
         count: int = 1,

@@ -57,7 +57,7 @@ class Places:
     align: int  # of the matrix's address, in bytes
 
 
-def places_of(matrix: str, layout: str, type_: str, lines: int, across: int) -> Places:
+def places_of(matrix: str, layout: str, type_: str, *, lines: int, across: int) -> Places:
     """Return where a fragment lies, as ptxas places it on sm_90.
 
     matrix: "a", "b", "c" or "d"
@@ -156,7 +156,8 @@ def fragment(instruction: Instruction) -> Places:
     type_ = instruction.parts[-1]
     if not any(_has_matrix(kind, shape, matrix, type_) for kind in SHAPES):
         raise LookupError(type_)
-    return places_of(matrix, layout, type_, *blocks_of(shape, type_, matrix))
+    lines, across = blocks_of(shape, type_, matrix)
+    return places_of(matrix, layout, type_, lines=lines, across=across)
 
 
 def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
@@ -168,7 +169,7 @@ def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
 
 
 def registers(
-    decoder: Any, instruction: Instruction, operands: Any, type_: str, result: bool = False
+    decoder: Any, instruction: Instruction, operands: Any, type_: str, *, result: bool = False
 ) -> list[int]:
     """Return the places of a fragment's registers.
 
@@ -197,7 +198,7 @@ def count_of(shape: str, type_: str, matrix: str, is_wmma: bool) -> tuple[int, i
 
 
 def form(
-    types: Any, sizes: Any, step: int, flag: str, signs: Any, trans: Any, lists: Any
+    types: Any, sizes: Any, *, step: int, flag: str, signs: Any, trans: Any, lists: Any
 ) -> list[int]:
     """Return a Form of core/multiply.h.
 
@@ -237,11 +238,13 @@ def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
     # In the machine code of sm_90, wmma with TF32 is two instructions.
     step = 4 if is_wmma and a == "tf32" else sizes[2]
     flag = "".join(modifiers - {"popc", "rn"})
-    numbers = form((a, b, c), sizes, step, flag, (1, 1), (False, False), lists)
+    numbers = form(
+        (a, b, c), sizes, step=step, flag=flag, signs=(1, 1), trans=(False, False), lists=lists
+    )
     return {"op": MULTIPLY, "target": decoder.listed(numbers)}
 
 
-def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
+def record(form: Places, *, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
     """Return a Fragment of core/tensor.h.
 
     places: of its registers
@@ -309,7 +312,9 @@ def matrices(decoder: Any, instruction: Instruction) -> dict[str, int]:
     width = 8 if type_ == "f64" else 4
     site_record = decoder.fill(number, site, ("ld", "st").index(site.op), width)
     site_record["offset"] = site.offset
-    numbers = record(places, wide, BITS.get(type_, 16), copies, of_registers)
+    numbers = record(
+        places, wide=wide, bits=BITS.get(type_, 16), copies=copies, places=of_registers
+    )
     return {
         "op": MOVE_FRAGMENT if is_wmma else MOVE_MATRICES,
         "a": start,
@@ -355,7 +360,9 @@ def warp_group(decoder: Any, instruction: Instruction) -> dict[str, int]:
     of_a = registers(decoder, instruction, items(a), types[0]) if isinstance(a, Vec) else []
     lists = [registers(decoder, instruction, items(target), sum_type), of_a, [], []]
     flag = "".join(types[2:])
-    listed = form((*types[:2], sum_type), (16, n, k), k, flag, signs, trans, lists)
+    listed = form(
+        (*types[:2], sum_type), (16, n, k), step=k, flag=flag, signs=signs, trans=trans, lists=lists
+    )
     places = {"b": decoder.source(b, "b64"), "c": decoder.source(scaled, "pred")}
     if not of_a:
         places["a"] = decoder.source(a, "b64")

@@ -405,9 +405,9 @@ def _code(request: SourceRequest, chosen: _Chosen, launch: Launch) -> Program:
         request.file,
         request.source,
         filled(launch.function, chosen.template),
-        chosen.include,
-        request.define,
-        chosen.front,
+        include=chosen.include,
+        define=request.define,
+        front=chosen.front,
     )
     return with_folders(code, request.ambiguous)
 

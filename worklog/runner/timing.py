@@ -101,7 +101,7 @@ def time_on(
     """
     name, *against = call.names
     job = Job(name, Point(), against=tuple(against))
-    prepared = prepare_call(session, job, call, harness, [*notes, UNCHECKED])
+    prepared = prepare_call(session, job, call, harness, notes=[*notes, UNCHECKED])
     m = measure_prepared(session, prepared)
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -223,7 +223,7 @@ def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> N
         event["value"], other_block_of_value = _byte(batch, int(event["value"]), shared)
         other_block = other_block or other_block_of_value
     other = code[int(event["other_pc"])] if event["other_pc"] >= 0 else None
-    fields = _fields(program, memory, event, name, place, other, shared)
+    fields = _fields(program, memory, event, name=name, place=place, other=other, shared=shared)
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
     if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE"):
@@ -232,7 +232,15 @@ def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> N
     block = batch.place(int(event["block"]))
     action = text.format(*event["numbers"].tolist(), **fields) + other_block
     message = f"thread {threads[0]} of block {block} {action}{called(place)}"
-    batch.report(kind.format(**fields), message, place, other, block, threads, int(event["count"]))
+    batch.report(
+        kind.format(**fields),
+        message,
+        place,
+        other,
+        block=block,
+        threads=threads,
+        count=int(event["count"]),
+    )
 
 
 def _place(program: Program, event: Any, instruction: Instruction) -> Any:
@@ -290,6 +298,7 @@ def _fields(
     program: Program,
     memory: GlobalMemory,
     event: Any,
+    *,
     name: str,
     place: Any,
     other: Any,
@@ -372,7 +381,7 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
         first = first.source or first
         second = second.source or second
     is_same_block = first_block == block
-    kind, reason = _reason(program, event, kind, (first, second), is_same_block)
+    kind, reason = _reason(program, event, kind, sites=(first, second), is_same_block=is_same_block)
     callers = tuple(filter(None, (second.caller, first.caller)))
     is_shared = kind in ("shared-race", "missing-syncwarp")
     if is_shared and ("missing-wait", second.line, first.line, callers) in batch.found:
@@ -389,11 +398,13 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
         f"thread {thread}{of_block} {second_text} {bytes_raced}{reason}"
     )
     threads = (first_thread, thread) if is_same_block else (thread,)
-    batch.report(kind, message, second, first, block, threads, int(event["count"]))
+    batch.report(
+        kind, message, second, first, block=block, threads=threads, count=int(event["count"])
+    )
 
 
 def _reason(
-    program: Program, event: Any, kind: str, sites: tuple[Site, Site], is_same_block: bool
+    program: Program, event: Any, kind: str, *, sites: tuple[Site, Site], is_same_block: bool
 ) -> tuple[str, str]:
     """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
     is_shared = kind == "shared-race"
@@ -476,7 +487,7 @@ def report_endless(
     if any(finding.is_error for finding in batch.found.values()):
         message = f"thread {thread} of block {place} waits forever: " + reason.replace("\n", "; ")
         last = program.kernel.instructions[block.stop - 1]
-        batch.report("deadlock", message, last, None, place, [thread])
+        batch.report("deadlock", message, last, None, block=place, threads=[thread])
         return
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
