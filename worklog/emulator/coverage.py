@@ -119,7 +119,7 @@ class Coverage:
         """
         for choices, shows in zip(self.revealing, kinds, strict=False):
             if shows:
-                choices |= self._latest
+                np.bitwise_or(choices, self._latest, out=choices)
         self._latest[:] = 0
 
     def lacks(self, choice: Choice) -> bool:

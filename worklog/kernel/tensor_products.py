@@ -134,15 +134,25 @@ def tensor_product(
     total = np.zeros(shift.shape, np.float32)
     length = min(promote or k, k)
     for begin in range(0, k, length):
-        acc = np.zeros_like(total)
-        for start in range(begin, begin + length, STEP[type_]):
-            step = slice(start, start + STEP[type_])
-            for a_part, b_part in factors:
-                terms = a_part[:, step].astype(np.float64), b_part[step].astype(np.float64)
-                acc = truncated(multiply_add(*terms, acc.astype(np.float64), type_, sum_type="f32"))
+        acc = _accumulated(factors, range(begin, begin + length, STEP[type_]), type_)
         total = acc if begin == 0 else total + acc
     unscaled: Float32 = np.ldexp(total, -shift)
     return unscaled
+
+
+def _accumulated(factors: Sequence[tuple[Float32, Float32]], starts: range, type_: str) -> Float32:
+    """Return the sum of products over a range of k, in the accumulator of the tensor cores.
+
+    factors: the parts of A and B to multiply
+    """
+    a, b = factors[0]
+    acc = np.zeros((len(a), b.shape[1]), np.float32)
+    for start in starts:
+        step = slice(start, start + STEP[type_])
+        for a_part, b_part in factors:
+            terms = a_part[:, step].astype(np.float64), b_part[step].astype(np.float64)
+            acc = truncated(multiply_add(*terms, acc.astype(np.float64), type_, sum_type="f32"))
+    return acc
 
 
 def in_order(a: Array, b: Array, dtype: Any = np.float32) -> Array:
