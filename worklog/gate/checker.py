@@ -334,7 +334,7 @@ def check_cases(
     device: Device,
     *,
     seed: int,
-    progress: Callable[[int, int, str], None] = lambda number, total, label: None,
+    progress: Callable[[int, int, str], None] = lambda _number, _total, _label: None,
 ) -> Verdict:
     """Check each case until one fails; then repeat the launch of the largest one.
 

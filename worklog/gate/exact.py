@@ -173,7 +173,7 @@ def stretch(a: Float32, b: Float32, decks: Decks, claimed: str = "fp32") -> tupl
     scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
     for matrix, scale in ((a, scale_a), (b, scale_b)):
         if scale != 1:
-            matrix *= np.float32(scale)
+            np.multiply(matrix, np.float32(scale), out=matrix)
     return scale_a, scale_b
 
 

@@ -306,8 +306,10 @@ def _counts(counters: Counters, kernel: Kernel) -> Table:
     try:
         counts: object = inspect(kernel, shape).counts
         notes = [
-            "the hardware repeats up to a fifth of the shared stores, not by their addresses: "
-            "each is a conflict",
+            (
+                "the hardware repeats up to a fifth of the shared stores, not by their addresses: "
+                "each is a conflict"
+            ),
         ]
         notes.append(
             "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, "
