@@ -46,7 +46,7 @@ def prepare_call(
     *,
     notes: Sequence[str],
     verdict: Verdict | None = None,
-    judge: Callable[[float], list[Stage]] = lambda us: [],
+    judge: Callable[[float], list[Stage]] = lambda _us: [],
 ) -> Prepared:
     """Prepare a call and its baselines.
 

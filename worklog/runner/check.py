@@ -250,7 +250,7 @@ def check(
     is_beside_gpu: bool = False,
     quick: bool = False,
     progress: Progress = silent,
-    begun: Callable[[Checked], None] = lambda checked: None,
+    begun: Callable[[Checked], None] = lambda _checked: None,
 ) -> Checked:
     """Check a kernel, a host function or a solution in this process.
 
@@ -472,7 +472,7 @@ def _report_launches(
             percent = share(finished_work + finished / blocks * work)
             progress(finished_launches, 0, f"{title}: {finished:,} of {blocks:,} blocks, {percent}")
 
-        def report_check(finished: int, blocks: int) -> None:
+        def report_check(_finished: int, _blocks: int) -> None:
             progress(finished_launches, 0, f"{title}: checking its result, {share(finished_work)}")
 
         progress(finished_launches, 0, title)

@@ -87,7 +87,7 @@ def own_session() -> Session:
     return _session_on(bus_id())
 
 
-_session_on = cache(lambda current: Session())
+_session_on = cache(lambda _bus_id: Session())
 
 
 def time_on(

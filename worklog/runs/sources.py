@@ -188,7 +188,7 @@ def _run_in_revision(name: str) -> Run:
             raise BadRunFile(str(error).replace(file.name, name)) from error
 
 
-def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
+def newest_run(holds: Callable[[Run], object] = lambda _run: True) -> Run:
     """Return the newest run of this machine that passes a test.
 
     Without one, return a recording that passes it, else the article's recording.
