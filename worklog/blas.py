@@ -85,10 +85,7 @@ def sgemm(
     Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no
     kernel keeps; NoGpu, OutOfMemory, LaunchFailed.
     """
-    numbers: tuple[Any, ...] = (alpha, beta, 0.0 if max_error is None else max_error)
-    for name, value in zip(("alpha", "beta", "max_error"), numbers, strict=True):
-        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
-            raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
+    _require_numbers(alpha, beta, 0.0 if max_error is None else max_error)
     alpha = float(alpha)
     beta = float(beta)
     choice: Any = mode if max_error is None else float(max_error)
@@ -111,11 +108,9 @@ def sgemm(
         if address_c & 255:  # by a user's allocator
             units = (units[0], units[1], address_c & -address_c & 255)
             plan = _plan(choice, alpha != 0, units, layout_a, layout_b, None)
-    a_bytes, b_bytes, c_bytes = plan.memory
-    for name, address, size in (("A", address_a, a_bytes), ("B", address_b, b_bytes)):
-        if size and address < address_c + c_bytes and address_c < address + size:
-            raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
+    _require_apart(plan, address_a, address_b, address_c)
     factor = alpha if plan.reads else 0.0
+    c_bytes = plan.memory[2]
     if plan.place and c_bytes:
         if plan.swapped:
             address_a, address_b = address_b, address_a
@@ -123,6 +118,21 @@ def sgemm(
     elif c_bytes:
         _emulate(plan, factor, A, B, beta, result)
     return result
+
+
+def _require_numbers(*numbers: Any) -> None:
+    """Raise BadSetting if alpha, beta or max_error, in this order, isn't a number."""
+    for name, value in zip(("alpha", "beta", "max_error"), numbers, strict=True):
+        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
+
+
+def _require_apart(plan: Plan, address_a: int, address_b: int, address_c: int) -> None:
+    """Raise BadSetting if C shares memory with A or B."""
+    a_bytes, b_bytes, c_bytes = plan.memory
+    for name, address, size in (("A", address_a, a_bytes), ("B", address_b, b_bytes)):
+        if size and address < address_c + c_bytes and address_c < address + size:
+            raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
 
 
 def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> None:
@@ -342,7 +352,14 @@ class Plan:
             return kernel
         aligned = all(address_unit % ALIGNMENT == 0 for address_unit in units)
         limit = mode if isinstance(mode, float) else inf
-        kernel = _best(aligned, a_by_rows, b_by_rows, may_split, limit, card)
+        kernel = _best(
+            aligned,
+            a_by_rows=a_by_rows,
+            b_by_rows=b_by_rows,
+            split=may_split,
+            max_error=limit,
+            card=card,
+        )
         kernel.at(self.shape, arch)  # raises BadSetting if no kernel keeps the error
         return kernel
 
@@ -383,7 +400,13 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 @cache  # so that its kernels are compiled once
 def _best(
-    aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float, card: Gpu | None
+    aligned: bool,
+    *,
+    a_by_rows: bool,
+    b_by_rows: bool,
+    split: bool,
+    max_error: float,
+    card: Gpu | None,
 ) -> Kernel:
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}

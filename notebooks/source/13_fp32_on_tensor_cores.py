@@ -134,7 +134,9 @@ for k in (128, 1024, 4096):
 # %%
 for last in (2.0**-24, 1.9 * 2.0**-24):
     term = np.array([[last]]), np.array([[1.0]])
-    core = tensor.truncated(tensor.multiply_add(*term, np.array([[1.0]]), "f16", "f32"))[0, 0]
+    core = tensor.truncated(tensor.multiply_add(*term, np.array([[1.0]]), "f16", sum_type="f32"))[
+        0, 0
+    ]
     print(
         f"1 + {last / 2.0**-24:.1f} u: tensor core {float(core):.8f}, FP32 {float(np.float32(1.0 + last)):.8f}"
     )

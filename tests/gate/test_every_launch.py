@@ -32,7 +32,7 @@ class Loop:
         self.shape = shape
         self.alpha = alpha
         self.probe = LaunchProbe(
-            device, tuple(map(device.compile, PROGRAMS)), shape, claimed, alpha
+            device, tuple(map(device.compile, PROGRAMS)), shape, claimed=claimed, alpha=alpha
         )
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         self.buffers = [device.upload(np.zeros(size, np.float32)) for size in sizes]

@@ -48,7 +48,9 @@ def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed,
     assert families(claimed) == (FAMILIES if claimed == "fp32" else ("E1",))
     for name in families(claimed):
         for headroom, factor in ((0, 1), (HEADROOM, 7)):
-            a, b = family(name, Shape(3, 5, k), np.random.default_rng(k), claimed, headroom)
+            a, b = family(
+                name, Shape(3, 5, k), np.random.default_rng(k), claimed, headroom=headroom
+            )
             assert (
                 a.dtype == b.dtype == np.float32
                 and (a == np.rint(a)).all()

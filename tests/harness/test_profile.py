@@ -46,7 +46,9 @@ def raw(name: str = "shared") -> str:
 
 
 def recorded(name: str) -> Counters:
-    return counters_of(name, SHAPE, raw(name), SOURCE if name == "shared" else "", "2025.3")
+    return counters_of(
+        name, SHAPE, raw=raw(name), source=SOURCE if name == "shared" else "", version="2025.3"
+    )
 
 
 @pytest.fixture
@@ -104,7 +106,10 @@ def test_units_stalls_occupancy_and_lines_are_read():
 def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
     header, units, numbers = raw().splitlines()
     more = "\n".join((f'{header},"{SECTORS}"', f'{units},"sector"', f'{numbers},"1,000"'))
-    assert counters_of("shared", SHAPE, more, "", "2025.3").values["bytes of L2"] == 32_000
+    assert (
+        counters_of("shared", SHAPE, raw=more, source="", version="2025.3").values["bytes of L2"]
+        == 32_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,7 @@ def test_a_counter_that_is_no_number_or_missing_is_refused_by_name():
         broken = raw().replace('"402,765,402"', f'"{value}"')
         assert broken != raw()
         with pytest.raises(WorklogError, match=f"ncu 2025.3 {why}"):
-            counters_of("shared", SHAPE, broken, "", "2025.3")
+            counters_of("shared", SHAPE, raw=broken, source="", version="2025.3")
 
 
 def test_one_launch_is_profiled_and_the_run_keeps_it(ncu, tmp_path):

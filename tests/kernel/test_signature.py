@@ -466,7 +466,7 @@ void solve(const float* A) { gemm<<<1, 1>>>(A); }
 }
 int main() { return 0; }
 """
-    kept = prepared("mine.cu", source, "gemm", (), ()).source.splitlines()
+    kept = prepared("mine.cu", source, "gemm", include=(), define=()).source.splitlines()
     lines = [n for n, line in enumerate(kept, 1) if line.strip(" ;")]
     assert lines == [2, 4, 5, 6, 8, 10, 11, 14]
     assert kept[10] == source.splitlines()[10]

@@ -175,7 +175,11 @@ def measured(
 ) -> Measurement:
     """Make the measurement of a job from samples, as a session does; or one that failed or was skipped."""
     own = harness.but(**dict(job.changed))
-    verdict = Verdict((passed("precision", "p", 38.4, 1296.0),), "fp32") if own.gate else None
+    verdict = (
+        Verdict((passed("precision", "p", measured=38.4, limit=1296.0),), "fp32")
+        if own.gate
+        else None
+    )
     if rng.random() < recipe.lost:
         reason = str(rng.choice(REASONS))
         if rng.random() < 0.5:

@@ -62,7 +62,9 @@ def test_a_check_shows_its_share_and_that_of_the_launch(monkeypatch):
     device = EmulatedDevice()
     shape = Shape.of(64)
     subject = kernel_of("naive", {}).load(device)
-    checks._report_launches(subject, device, lambda *said: shown.append(said[2]), False, shape)
+    checks._report_launches(
+        subject, device, lambda *said: shown.append(said[2]), is_beside_gpu=False, largest=shape
+    )
     for _ in range(10):
         a, b, c = (device.upload(np.zeros(64 * 64, np.float32)) for _ in range(3))
         subject.enqueue(shape, 1.0, a, b, 0.0, c)

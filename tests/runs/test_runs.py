@@ -261,7 +261,7 @@ def refused(content: Any, path: Path) -> str:
         content := content if isinstance(content, bytes) else json.dumps(content).encode()
     )
     with pytest.raises(BadRunFile) as caught:
-        read_json(path, Rows, "rows", 2, "do this")
+        read_json(path, Rows, kind="rows", schema=2, advice="do this")
     message = str(caught.value)
     assert path.read_bytes() == content and caught.value.exit_code == 2
     assert message.startswith(str(path)) and "\n" not in message
@@ -302,7 +302,10 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
 def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path):
     path = tmp_path / "new" / "file.json"
     write_text(path, WHOLE | {"rows": [{"us": np.float64(1.5)}], "more": float("nan")})
-    assert read_json(path, Rows, "rows", 2, "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
+    assert read_json(path, Rows, kind="rows", schema=2, advice="") == (
+        WHOLE,
+        Rows("2026-11-21", [{"us": 1.5}]),
+    )
 
 
 ROWS = [

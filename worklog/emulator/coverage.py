@@ -119,7 +119,7 @@ class Coverage:
         """
         for choices, shows in zip(self.revealing, kinds, strict=False):
             if shows:
-                choices |= self._latest
+                np.bitwise_or(choices, self._latest, out=choices)
         self._latest[:] = 0
 
     def lacks(self, choice: Choice) -> bool:
@@ -345,7 +345,12 @@ class Coverage:
     def judge(self) -> Judge:
         """The kernel that computes choices."""
         return _JudgeWriter(
-            self.kernel, self._flow, self.deciding, self._limits, self._input_names, self.inputs
+            self.kernel,
+            self._flow,
+            deciding=self.deciding,
+            limits=self._limits,
+            input_names=self._input_names,
+            inputs=self.inputs,
         ).judge()
 
     def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -406,6 +411,7 @@ class _JudgeWriter:
         self,
         kernel: Kernel,
         flow: Flow,
+        *,
         deciding: Mapping[int, tuple[Reg, bool]],
         limits: Mapping[int, Operand],
         input_names: Mapping[int, str],

@@ -123,7 +123,7 @@ def launch(
     trace: bool = False,
     variables: Mapping[str, Array] | None = None,
     registers: int = 0,
-    progress: Callable[[int, int], None] = lambda ended, blocks: None,
+    progress: Callable[[int, int], None] = lambda _ended, _blocks: None,
     schedule: int = 0,
 ) -> Result:
     """Run the kernel on grid x block threads. Array arguments are changed in place.
@@ -163,17 +163,13 @@ def launch(
     program = program_of(kernel, shared_bytes)
     numbers = _numbers(batch, only_blocks)
     together = _together(batch, program, len(numbers), registers)
-    label = f"emulated · {kernel.arch} PTX"
-    if schedule:
-        label += f" · schedule {schedule}"
-        if len(numbers) <= together or not program.flow.may_wait:
-            clusters = np.reshape(numbers, (-1, math.prod(batch.cluster)))
-            numbers = np.random.default_rng(schedule).permutation(clusters).ravel().tolist()
+    if schedule and (len(numbers) <= together or not program.flow.may_wait):
+        numbers = _shuffled(batch, numbers, schedule)
     _require_host_memory(batch, program, together, len(numbers))
     _require_few_parameters(kernel)
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
-    specials = _specials(batch, kernel, program.shared, shared_bytes, memory)
+    specials = _specials(batch, kernel, shared=program.shared, dynamic=shared_bytes, memory=memory)
     _place_variables(
         program, memory, load_variables(kernel) if variables is None else variables, params
     )
@@ -195,22 +191,43 @@ def launch(
     )
     executed, costs, reached, choices, steps = native.run(program, memory, planned)
     _add_notes(batch, program, executed)
-    instructions = 0
-    for basic_block, (warps, _) in zip(program.flow.blocks, executed, strict=True):
-        instructions += warps * (basic_block.stop - basic_block.start)
     return Result(
         kernel=kernel.name,
-        label=label,
+        label=_label(kernel, schedule),
         blocks=len(numbers),
         findings=batch.findings(),
         lines=_tally(program, executed, costs) if count else {},
         printed=memory.lines(),
         executed=reached,
-        instructions=instructions,
+        instructions=_instructions(program, executed),
         choices=choices,
         trace=steps,
         sites=program.sites,
     )
+
+
+def _label(kernel: Kernel, schedule: int) -> str:
+    """Return the label of a launch."""
+    label = f"emulated · {kernel.arch} PTX"
+    return f"{label} · schedule {schedule}" if schedule else label
+
+
+def _shuffled(batch: Batch, numbers: Sequence[int], seed: int) -> list[int]:
+    """Return the numbers of the blocks in a random order of the clusters."""
+    clusters = np.reshape(numbers, (-1, math.prod(batch.cluster)))
+    order: list[int] = np.random.default_rng(seed).permutation(clusters).ravel().tolist()
+    return order
+
+
+def _instructions(program: Program, executed: Sequence[Sequence[int]]) -> int:
+    """Return the instructions of all warps.
+
+    executed: of each basic block, the warps, and their threads
+    """
+    instructions = 0
+    for basic_block, (warps, _) in zip(program.flow.blocks, executed, strict=True):
+        instructions += warps * (basic_block.stop - basic_block.start)
+    return instructions
 
 
 def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: int) -> None:
@@ -391,7 +408,7 @@ def _place_variables(
 
 
 def _specials(
-    batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory
+    batch: Batch, kernel: Kernel, *, shared: int, dynamic: int, memory: GlobalMemory
 ) -> dict[str, int]:
     """Return the special registers that are the same for all threads.
 

@@ -183,10 +183,7 @@ class Program:
         in_array = partial(site, array=array, start=self.addresses[array.name] if array else 0)
         offsets = [operand.offset for operand in instruction.operands if isinstance(operand, Mem)]
         if name == "cp":
-            size = instruction.operands[2]
-            if not isinstance(size, Imm) or size.value not in (4, 8, 16) or len(offsets) != 2:
-                raise instruction.unsupported("cp.async copies 4, 8 or 16 bytes")
-            source = site("ld", "global", 4, int(size.value) // 4, offsets[1])
+            source = site("ld", "global", 4, _copied_words(instruction, len(offsets)), offsets[1])
             return in_array("cp", "shared", 4, source.count, offsets[0], source=source)
         if not offsets:
             raise instruction.unsupported("it has no address")
@@ -203,6 +200,18 @@ class Program:
             if not form.matrices or space != "shared":
                 return in_array(op, space, form.size, form.count, offsets[0])
         return in_array(op, space, 4, 4, offsets[0])
+
+
+def _copied_words(instruction: Instruction, addresses: int) -> int:
+    """Return the 32-bit words that a lane of a cp.async copies.
+
+    addresses: how many the instruction has
+    Raises UnsupportedInstruction.
+    """
+    size = instruction.operands[2]
+    if not isinstance(size, Imm) or size.value not in (4, 8, 16) or addresses != 2:
+        raise instruction.unsupported("cp.async copies 4, 8 or 16 bytes")
+    return int(size.value) // 4
 
 
 @lru_cache(maxsize=64)

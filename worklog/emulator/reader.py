@@ -209,6 +209,18 @@ class _Body:
         limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
         cluster = re.search(r"\.reqnctapercluster\s+([\d, ]+)", self.head)
         x, y, z = [*map(int, re.findall(r"\d+", cluster[1] if cluster else "")), 1, 1, 1][:3]
+        self._read_body()
+        self._name_targets()
+        max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
+        code = tuple(self.instructions)
+        variables = tuple(self.variables)
+        out = Kernel(
+            name_and_params[1], self.arch, params, code, self.labels, variables, max_threads
+        )
+        return replace(out, cluster=(x, y, z)) if cluster else out
+
+    def _read_body(self) -> None:
+        """Read the tokens of the body. Raises PtxError."""
         position = 0
         while position < len(self.body):
             match = _TOKEN.match(self.body, position)
@@ -224,7 +236,9 @@ class _Body:
                 raise PtxError(
                     f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}"
                 ) from error
-        # Branches get the names of the labels that they mean: of the innermost block that has one.
+
+    def _name_targets(self) -> None:
+        """Name the target of each branch: the label in the innermost block that has it."""
         for number, blocks in self.branches:
             branch = self.instructions[number]
             for target in branch.operands[:1]:
@@ -234,13 +248,6 @@ class _Body:
                     self.instructions[number] = replace(
                         branch, operands=(Sym(name), *branch.operands[1:])
                     )
-        max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
-        code = tuple(self.instructions)
-        variables = tuple(self.variables)
-        out = Kernel(
-            name_and_params[1], self.arch, params, code, self.labels, variables, max_threads
-        )
-        return replace(out, cluster=(x, y, z)) if cluster else out
 
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:

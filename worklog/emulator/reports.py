@@ -107,7 +107,7 @@ class Batch:
     counting: bool = True
     races: bool = True
     traced: bool = False
-    progress: Callable[[int, int], None] = lambda ended, blocks: None
+    progress: Callable[[int, int], None] = lambda _ended, _blocks: None
     cluster: tuple[int, int, int] = (1, 1, 1)
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding
     # with a count.
@@ -154,6 +154,7 @@ class Batch:
         message: str,
         place: Any,
         other: Any,
+        *,
         block: Triple,
         threads: Sequence[int],
         count: int = 1,

@@ -17,6 +17,7 @@ NONE = -1
 MULTIPLY, MOVE_MATRICES, TURN, MOVE_FRAGMENT = range(4)
 MMA_ASYNC = 3
 FLAGS = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
+MODIFIERS = {"satfinite", "rn", "and", "xor", "popc"}
 SHARED = {"shared", "shared::cta"}
 # In the order of multiply.h.
 BITS = {
@@ -57,7 +58,7 @@ class Places:
     align: int  # of the matrix's address, in bytes
 
 
-def places_of(matrix: str, layout: str, type_: str, lines: int, across: int) -> Places:
+def places_of(matrix: str, layout: str, type_: str, *, lines: int, across: int) -> Places:
     """Return where a fragment lies, as ptxas places it on sm_90.
 
     matrix: "a", "b", "c" or "d"
@@ -156,7 +157,8 @@ def fragment(instruction: Instruction) -> Places:
     type_ = instruction.parts[-1]
     if not any(_has_matrix(kind, shape, matrix, type_) for kind in SHAPES):
         raise LookupError(type_)
-    return places_of(matrix, layout, type_, *blocks_of(shape, type_, matrix))
+    lines, across = blocks_of(shape, type_, matrix)
+    return places_of(matrix, layout, type_, lines=lines, across=across)
 
 
 def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
@@ -168,7 +170,7 @@ def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
 
 
 def registers(
-    decoder: Any, instruction: Instruction, operands: Any, type_: str, result: bool = False
+    decoder: Any, instruction: Instruction, operands: Any, type_: str, *, result: bool = False
 ) -> list[int]:
     """Return the places of a fragment's registers.
 
@@ -197,7 +199,7 @@ def count_of(shape: str, type_: str, matrix: str, is_wmma: bool) -> tuple[int, i
 
 
 def form(
-    types: Any, sizes: Any, step: int, flag: str, signs: Any, trans: Any, lists: Any
+    types: Any, sizes: Any, *, step: int, flag: str, signs: Any, trans: Any, lists: Any
 ) -> list[int]:
     """Return a Form of core/multiply.h.
 
@@ -211,17 +213,11 @@ def form(
 
 
 def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
-    """Decode mma.sync and wmma.mma. wmma of f16 names the types of C and D only."""
+    """Decode mma.sync and wmma.mma."""
     is_wmma = instruction.parts[0] == "wmma"
-    modifiers = {*instruction.parts} & {"satfinite", "rn", "and", "xor", "popc"}
-    ignored = {"wmma", "mma", "sync", "aligned", "row", "col", *modifiers}
-    shape, *types = [part for part in instruction.parts if part not in ignored]
-    if is_wmma and len(types) == 2:
-        types = [types[0], "f16", "f16", types[1]]
-    d, a, b, c = types
-    shapes = SHAPES[a][1 if is_wmma else 0].split()
-    if shape not in shapes or c not in SHAPES[a][2].split() or d != c:
-        raise instruction.unsupported()
+    modifiers = {*instruction.parts} & MODIFIERS
+    shape, types = _shape_and_types(instruction)
+    _, a, b, c = types
     groups = [items(operand) for operand in instruction.operands]
     counts = [
         count_of(shape, type_, matrix, is_wmma)[0]
@@ -237,11 +233,30 @@ def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
     # In the machine code of sm_90, wmma with TF32 is two instructions.
     step = 4 if is_wmma and a == "tf32" else sizes[2]
     flag = "".join(modifiers - {"popc", "rn"})
-    numbers = form((a, b, c), sizes, step, flag, (1, 1), (False, False), lists)
+    numbers = form(
+        (a, b, c), sizes, step=step, flag=flag, signs=(1, 1), trans=(False, False), lists=lists
+    )
     return {"op": MULTIPLY, "target": decoder.listed(numbers)}
 
 
-def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
+def _shape_and_types(instruction: Instruction) -> tuple[str, list[str]]:
+    """Return the shape of a multiplication, and the types of D, A, B and C.
+
+    wmma of f16 names the types of C and D only. Raises UnsupportedInstruction.
+    """
+    is_wmma = instruction.parts[0] == "wmma"
+    ignored = {"wmma", "mma", "sync", "aligned", "row", "col", *MODIFIERS}
+    shape, *types = [part for part in instruction.parts if part not in ignored]
+    if is_wmma and len(types) == 2:
+        types = [types[0], "f16", "f16", types[1]]
+    d, a, _, c = types
+    shapes = SHAPES[a][1 if is_wmma else 0].split()
+    if shape not in shapes or c not in SHAPES[a][2].split() or d != c:
+        raise instruction.unsupported()
+    return shape, types
+
+
+def record(form: Places, *, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
     """Return a Fragment of core/tensor.h.
 
     places: of its registers
@@ -274,42 +289,29 @@ def turn(decoder: Any, instruction: Instruction) -> dict[str, int]:
 
 
 def matrices(decoder: Any, instruction: Instruction) -> dict[str, int]:
-    """Decode ldmatrix, stmatrix, wmma.load and wmma.store.
-
-    The matrices of ldmatrix and stmatrix have 8 x 8 elements of 16 bits.
-    """
-    parts = instruction.parts
-    is_wmma = parts[0] == "wmma"
-    is_load = parts[0] == "ldmatrix" or parts[1] == "load"
+    """Decode ldmatrix, stmatrix, wmma.load and wmma.store."""
+    is_wmma = instruction.parts[0] == "wmma"
+    is_load = instruction.parts[0] == "ldmatrix" or instruction.parts[1] == "load"
     values, address, *strides = instruction.operands
     if not is_load:
         values, address = address, values
-    stride = NONE
-    if is_wmma:
-        _require_wmma(instruction)
-        matrix = parts[2]
-        shape = parts[6]
-        type_ = parts[-1]
-        places = fragment(instruction)
-        count, copies = count_of(shape, type_, matrix, is_wmma=True)
-        stride = decoder.source(strides[0], "u32")
-    else:
-        _require_matrices(instruction)
-        type_ = "b16"
-        copies = 1
-        trans = "trans" in parts[3:]
-        places = Places((), (0, 0, 0, 0), size=4, count=4, trans=trans, matrices=0, align=1)
-        count = sum({"x1": 1, "x2": 2, "x4": 4}.get(part, 0) for part in {*parts[3:]})
-    if len(items(values)) != count * copies:
+    moved = _wmma_fragment(instruction) if is_wmma else _matrix_fragment(instruction)
+    stride = decoder.source(strides[0], "u32") if is_wmma else NONE
+    if len(items(values)) != moved.count * moved.copies:
         raise instruction.unsupported()
-    of_registers = registers(decoder, instruction, items(values), type_, result=is_load)
+    of_registers = registers(decoder, instruction, items(values), moved.type_, result=is_load)
     start, wide, _ = decoder.address(instruction, address)
-    site = decoder.program.sites[instruction.pc]
+    numbers = record(
+        moved.places,
+        wide=wide,
+        bits=BITS.get(moved.type_, 16),
+        copies=moved.copies,
+        places=of_registers,
+    )
     number = decoder.numbers[instruction.pc]
-    width = 8 if type_ == "f64" else 4
-    site_record = decoder.fill(number, site, ("ld", "st").index(site.op), width)
-    site_record["offset"] = site.offset
-    numbers = record(places, wide, BITS.get(type_, 16), copies, of_registers)
+    site = decoder.program.sites[instruction.pc]
+    width = 8 if moved.type_ == "f64" else 4
+    decoder.fill(number, site, ("ld", "st").index(site.op), width)["offset"] = site.offset
     return {
         "op": MOVE_FRAGMENT if is_wmma else MOVE_MATRICES,
         "a": start,
@@ -317,6 +319,39 @@ def matrices(decoder: Any, instruction: Instruction) -> dict[str, int]:
         "site": number,
         "target": decoder.listed(numbers),
     }
+
+
+@dataclass(frozen=True)
+class _Fragment:
+    """The registers of ldmatrix, stmatrix, wmma.load or wmma.store."""
+
+    type_: str
+    places: Places
+    count: int  # registers that differ
+    copies: int  # registers that hold the same elements
+
+
+def _wmma_fragment(instruction: Instruction) -> _Fragment:
+    """Return the registers of wmma.load or wmma.store. Raises UnsupportedInstruction."""
+    _require_wmma(instruction)
+    places = fragment(instruction)
+    matrix = instruction.parts[2]
+    shape = instruction.parts[6]
+    type_ = instruction.parts[-1]
+    count, copies = count_of(shape, type_, matrix, is_wmma=True)
+    return _Fragment(type_, places, count, copies)
+
+
+def _matrix_fragment(instruction: Instruction) -> _Fragment:
+    """Return the registers of ldmatrix or stmatrix, for 8 x 8 elements of 16 bits each.
+
+    Raises UnsupportedInstruction.
+    """
+    _require_matrices(instruction)
+    parts = {*instruction.parts[3:]}
+    places = Places((), (0, 0, 0, 0), size=4, count=4, trans="trans" in parts, matrices=0, align=1)
+    count = sum({"x1": 1, "x2": 2, "x4": 4}.get(part, 0) for part in parts)
+    return _Fragment("b16", places, count, copies=1)
 
 
 def _require_wmma(instruction: Instruction) -> None:
@@ -342,26 +377,46 @@ def _require_matrices(instruction: Instruction) -> None:
 
 def warp_group(decoder: Any, instruction: Instruction) -> dict[str, int]:
     """Decode wgmma.mma_async. What ptxas refuses isn't checked."""
-    shape, sum_type, *types = instruction.parts[4:]
-    target, a, b, scaled, *numbers = instruction.operands
-    _, n, k = sizes_of(shape)
-    registers_of_target = n // (4 if sum_type == "f16" else 2)
-    if not _is_known_group(types, sum_type) or len(items(target)) != registers_of_target:
-        raise instruction.unsupported()
-    # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
-    values = [int(number.value) for number in numbers if isinstance(number, Imm)]
-    signs = values[:2] or [1, 1]
-    trans = [0, 0, *values[2:]][-2:]
-    of_a = registers(decoder, instruction, items(a), types[0]) if isinstance(a, Vec) else []
-    lists = [registers(decoder, instruction, items(target), sum_type), of_a, [], []]
-    flag = "".join(types[2:])
-    listed = form((*types[:2], sum_type), (16, n, k), k, flag, signs, trans, lists)
+    _require_group(instruction)
+    _, a, b, scaled, *_ = instruction.operands
+    type_of_a = instruction.parts[6]
+    of_a = registers(decoder, instruction, items(a), type_of_a) if isinstance(a, Vec) else []
+    listed = _group_form(decoder, instruction, of_a)
     places = {"b": decoder.source(b, "b64"), "c": decoder.source(scaled, "pred")}
     if not of_a:
         places["a"] = decoder.source(a, "b64")
     number = decoder.numbers[instruction.pc]
     decoder.sites[number]["space"] = 1
     return {"op": MMA_ASYNC, **places, "site": number, "target": decoder.listed(listed)}
+
+
+def _group_form(decoder: Any, instruction: Instruction, of_a: list[int]) -> list[int]:
+    """Return the Form of a wgmma.
+
+    of_a: the registers of A; none if A is in shared memory
+    """
+    shape, sum_type, *types = instruction.parts[4:]
+    target, _, _, _, *numbers = instruction.operands
+    _, n, k = sizes_of(shape)
+    # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
+    values = [int(number.value) for number in numbers if isinstance(number, Imm)]
+    signs = values[:2] or [1, 1]
+    trans = [0, 0, *values[2:]][-2:]
+    lists = [registers(decoder, instruction, items(target), sum_type), of_a, [], []]
+    flag = "".join(types[2:])
+    return form(
+        (*types[:2], sum_type), (16, n, k), step=k, flag=flag, signs=signs, trans=trans, lists=lists
+    )
+
+
+def _require_group(instruction: Instruction) -> None:
+    """Raise UnsupportedInstruction for a wgmma with unknown types or another target."""
+    shape, sum_type, *types = instruction.parts[4:]
+    target = instruction.operands[0]
+    _, n, _ = sizes_of(shape)
+    registers_of_target = n // (4 if sum_type == "f16" else 2)
+    if not _is_known_group(types, sum_type) or len(items(target)) != registers_of_target:
+        raise instruction.unsupported()
 
 
 def _is_known_group(types: list[str], sum_type: str) -> bool:

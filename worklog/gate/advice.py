@@ -42,6 +42,7 @@ ZEROED = (
 def explained(
     verdict: Verdict,
     kernel: Kernel,
+    *,
     compiled: Compiled,
     subject: Runnable,
     checker: SgemmChecker,
@@ -60,7 +61,7 @@ def explained(
     )
     advice = apart(
         "the search for advice",
-        lambda: _advice(verdict, kernel, subject, checker, findings),
+        lambda: _advice(verdict, kernel, subject=subject, checker=checker, findings=findings),
         "",
         notes,
     )
@@ -93,6 +94,7 @@ def _with_unset(verdict: Verdict, compiled: Compiled) -> Verdict:
 def _advice(
     verdict: Verdict,
     kernel: Kernel,
+    *,
     subject: Runnable,
     checker: SgemmChecker,
     findings: Sequence[Finding],

@@ -193,7 +193,7 @@ class Checker:
             if not is_within_tolerance:
                 return failed(REPEATED, f"{detail}: a race", count)
             note = f"{detail}, within the tolerance: atomics, or a race"
-            return passed(REPEATED, note, count, note=note)
+            return passed(REPEATED, note, measured=count, note=note)
         return passed(REPEATED, f"{LAUNCHES} launches of case {self.case.name}")
 
     def check_timed_output(self, subject: Runnable) -> Stage:
@@ -334,7 +334,7 @@ def check_cases(
     device: Device,
     *,
     seed: int,
-    progress: Callable[[int, int, str], None] = lambda number, total, label: None,
+    progress: Callable[[int, int, str], None] = lambda _number, _total, _label: None,
 ) -> Verdict:
     """Check each case until one fails; then repeat the launch of the largest one.
 
@@ -407,6 +407,7 @@ class LaunchProbe:
         device: Device,
         kernels: tuple[Any, ...],
         shape: Shape,
+        *,
         claimed: str = "fp32",
         alpha: float = 1.0,
         rng: np.random.Generator | None = None,

@@ -252,7 +252,7 @@ class _Problems:
     def _problem(self, name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
         """Return a problem of one family."""
         headroom = 0 if scalars == USUAL else exact.HEADROOM
-        a, b = exact.family(name, shape, self.rng, self.claimed, headroom)
+        a, b = exact.family(name, shape, self.rng, self.claimed, headroom=headroom)
         scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claimed)
         initial_c = None
         if scalars[1]:
@@ -320,7 +320,7 @@ def _structured_problems(
     """
     for kind, operand, (with_scalars, is_changed) in product(exact.STRUCTURES, range(2), VARIANTS):
         shape = domain.padded(Shape(*(SPECIAL if operand == 0 else SPECIAL[::-1]), SPECIAL[0]))
-        matrices = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
+        matrices = exact.family("E1", shape, rng, claimed, headroom=exact.HEADROOM)
         matrix = matrices[operand]
         drawn = matrix.copy()
         exact.structured(kind, matrix, rng)
@@ -556,7 +556,9 @@ def mistake_in(
     notes: list[str] = []
     cause = apart(
         "the search for its cause",
-        lambda: _cause(subject, memory, problem, shifts, result, product_ab),
+        lambda: _cause(
+            subject, memory, problem, shifts=shifts, result=result, product_ab=product_ab
+        ),
         "",
         notes,
     )
@@ -608,6 +610,7 @@ def _cause(
     subject: Runnable,
     memory: Memory,
     problem: ExactProblem,
+    *,
     shifts: Mapping[str, int],
     result: LaunchResult,
     product_ab: Float64,

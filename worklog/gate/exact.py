@@ -74,7 +74,7 @@ def families(claimed: str = "fp32") -> tuple[str, ...]:
 
 
 def family(
-    name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
+    name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", *, headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) of one family.
 
@@ -173,7 +173,7 @@ def stretch(a: Float32, b: Float32, decks: Decks, claimed: str = "fp32") -> tupl
     scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
     for matrix, scale in ((a, scale_a), (b, scale_b)):
         if scale != 1:
-            matrix *= np.float32(scale)
+            np.multiply(matrix, np.float32(scale), out=matrix)
     return scale_a, scale_b
 
 
@@ -287,7 +287,7 @@ class ExactProblem:
         Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.
         """
         for name in ALONE:
-            a, b = family(name, self.shape, rng, claimed, HEADROOM)
+            a, b = family(name, self.shape, rng, claimed, headroom=HEADROOM)
             yield replace(self, a=a, b=b)
 
     @property
@@ -400,6 +400,7 @@ def error_map(
     expected: Float32 | Float64,
     sentinel: np.float32 | np.float64,
     factors: tuple[Float64 | Float32, Float32] | None = None,
+    *,
     wrong: Which | None = None,
 ) -> ErrorMap:
     """Return a map of where C differs from what is expected, and a guess of the cause.
@@ -413,7 +414,10 @@ def error_map(
     columns = np.flatnonzero(mask.any(axis=0))
     notes: list[str] = []
     guess = apart(
-        "the search for its cause", lambda: _guess(c, expected, mask, sentinel, factors), "", notes
+        "the search for its cause",
+        lambda: _guess(c, expected, mask, sentinel=sentinel, factors=factors),
+        "",
+        notes,
     )
     tile, shares = _shares_of_tiles(mask)
     return ErrorMap(
@@ -448,6 +452,7 @@ def _guess(
     c: Any,
     expected: Any,
     mask: Which,
+    *,
     sentinel: np.floating[Any],
     factors: tuple[Float64 | Float32, Float32] | None,
 ) -> str:
@@ -457,7 +462,8 @@ def _guess(
     """
     guess = _value_guess(c, expected, mask, sentinel)
     if not guess and factors is not None:
-        guess = _missing_terms(c, expected, mask, *factors)
+        a, b = factors
+        guess = _missing_terms(c, expected, mask, a=a, b=b)
     # A single element of a product is neither a row nor a column.
     is_one_element = factors is not None and mask.sum() == 1
     if guess not in ("", UNWRITTEN) or is_one_element:
@@ -483,7 +489,7 @@ def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any])
     return ""
 
 
-def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: Float32) -> str:
+def _missing_terms(c: Any, expected: Any, mask: Which, *, a: Float64 | Float32, b: Float32) -> str:
     """Return what the differences suggest, or "".
 
     They suggest terms whose absence, or second presence, explains every wrong element, if only one

@@ -52,6 +52,7 @@ class Guarded:
         device: Device,
         whole: Buffer,
         fill_value: float = 0.0,
+        *,
         nbytes: int | None = None,
         shift: int = 0,
     ) -> None:

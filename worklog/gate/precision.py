@@ -308,8 +308,8 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
         return failed(NAME, detail, far)
     if wrong := int((error != 0).sum()):
         detail = f"{SHORT}: {wrong} of {count} differ {places}"
-        return passed(NAME, detail, wrong, count, f"products are {SHORT}")
-    return passed(NAME, f"kept to 24 bits {places}", 0, count)
+        return passed(NAME, detail, measured=wrong, limit=count, note=f"products are {SHORT}")
+    return passed(NAME, f"kept to 24 bits {places}", measured=0, limit=count)
 
 
 def full_mantissa(rng: np.random.Generator) -> float:
@@ -386,7 +386,9 @@ def check_hard_data(
         # At a square, M in place of N as a stride wouldn't show.
         shape = replace(shape, n=shape.n + domain.n)
     is_split = on_tensor_cores or is_short  # FP32 made of shorter numbers, or Strassen's algorithm
-    failure, loses_bits = _check_scaled_rows(subject, memory, shape, is_short, on_tensor_cores)
+    failure, loses_bits = _check_scaled_rows(
+        subject, memory, shape, is_short=is_short, on_tensor_cores=on_tensor_cores
+    )
     if failure is not None:
         return failure
     failure, shape, unlike = _check_any_data(subject, memory, shape)
@@ -453,7 +455,7 @@ def _check_any_data(
 
 
 def _check_scaled_rows(
-    subject: Runnable, memory: Memory, shape: Shape, is_short: bool, on_tensor_cores: bool | None
+    subject: Runnable, memory: Memory, shape: Shape, *, is_short: bool, on_tensor_cores: bool | None
 ) -> tuple[Stage | None, bool]:
     """Return a failure, and whether elements are wrong that may be.
 

@@ -468,12 +468,12 @@ class Search:
         is_wide = claimed in precision.CLASSES and needs_other_data
 
         family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
-        a, b = exact.family(family, shape, self.rng, claimed, exact.HEADROOM)
+        a, b = exact.family(family, shape, self.rng, claimed, headroom=exact.HEADROOM)
         even_integers = 2 * self.rng.integers(-(2**15), 2**15, (shape.m, shape.n))
         c = even_integers.astype(np.float32)
         if is_wide or not _few_bits(launch):
             family = "single terms"
-            a, b, c = self._single_terms(b, c, shape, alpha, beta, is_wide)
+            a, b, c = self._single_terms(b, c, shape, alpha=alpha, beta=beta, is_wide=is_wide)
         initial_c = c if beta else None
         problem = ExactProblem(family, a, b, alpha=alpha, beta=beta, initial_c=initial_c)
         shifts = {name: int(launch[name] % 256) // 4 for name in MATRICES}
@@ -499,7 +499,7 @@ class Search:
         return bool(new_choices) and self.depends_on_data
 
     def _single_terms(
-        self, b: Values, c: Values, shape: Shape, alpha: float, beta: float, is_wide: bool
+        self, b: Values, c: Values, shape: Shape, *, alpha: float, beta: float, is_wide: bool
     ) -> tuple[Values, Values, Values]:
         """Return A, B and C so that each element of A B is one term of B, rounded once.
 

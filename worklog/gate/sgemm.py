@@ -207,7 +207,12 @@ class SgemmChecker(Checker):
         shape: of the launches; None for this checker's
         """
         return LaunchProbe(
-            self.device, self._probe_kernels, shape or self.shape, claimed, alpha, rng
+            self.device,
+            self._probe_kernels,
+            shape or self.shape,
+            claimed=claimed,
+            alpha=alpha,
+            rng=rng,
         )
 
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
@@ -289,7 +294,7 @@ def exact_problems(
     projections = []
     for index, name in enumerate((exact.families(claimed) * LAUNCHES)[:LAUNCHES]):
         with_beta = index == 2 and beta
-        a, b = exact.family(name, shape, rng, claimed, int(with_beta))
+        a, b = exact.family(name, shape, rng, claimed, headroom=int(with_beta))
         decks = (exact.exponents(rng), exact.exponents(rng))
         scale_a, scale_b = exact.stretch(a, b, decks, claimed)
         alpha_value = float(rng.choice(POWERS)) if index and alpha else 1.0

@@ -189,9 +189,10 @@ def _held_by_another(nvml: Any, handle: Any) -> list[str]:
         return []
     mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
     return [
-        f"clocks: held already, at {mhz} MHz, by a lock or by application clocks; left as found "
-        "and watched "
-        "(nvidia-smi -rgc and -rac release them)"
+        (
+            f"clocks: held already, at {mhz} MHz, by a lock or by application clocks; left as "
+            "found and watched (nvidia-smi -rgc and -rac release them)"
+        )
     ]
 
 

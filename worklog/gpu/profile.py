@@ -138,7 +138,7 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
         raw = _ncu(tool, *read, "raw")
         source = _ncu(tool, *read, "source", "--print-source", "cuda,sass")
         version = _ncu(tool, "--version").strip().splitlines()[-1].split()[1]
-    return counters_of(kernel.name, shape, raw, source, version)
+    return counters_of(kernel.name, shape, raw=raw, source=source, version=version)
 
 
 def _options(report: Path, function: str, folder: Path) -> list[str]:
@@ -187,7 +187,7 @@ def launch(order: Path) -> None:
     device.synchronize()
 
 
-def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) -> Counters:
+def counters_of(kernel: str, shape: Shape, *, raw: str, source: str, version: str) -> Counters:
     """Return the counters of one launch.
 
     raw, source: ncu's pages "raw" and "source" (cuda,sass) as CSV
@@ -306,8 +306,10 @@ def _counts(counters: Counters, kernel: Kernel) -> Table:
     try:
         counts: object = inspect(kernel, shape).counts
         notes = [
-            "the hardware repeats up to a fifth of the shared stores, not by their addresses: "
-            "each is a conflict",
+            (
+                "the hardware repeats up to a fifth of the shared stores, not by their addresses: "
+                "each is a conflict"
+            ),
         ]
         notes.append(
             "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, "

@@ -115,9 +115,9 @@ def time_in_turn(
     reading.samples = Samples.of_turns(
         [launch.name for launch in timed],
         loop.samples,
-        loop.hot_us(),
-        [launch.kernels() for launch in timed],
-        loop.throttle_mask,
+        hot=loop.hot_us(),
+        kernels=[launch.kernels() for launch in timed],
+        throttle_mask=loop.throttle_mask,
     )
     placements = len(set(reading.samples.placements()))
     if mover and placements < PILOT:

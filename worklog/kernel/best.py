@@ -214,6 +214,7 @@ def choose(shape: Shape, **options: Any) -> Kernel:
 
 def candidates(
     shape: Shape,
+    *,
     aligned: bool = True,
     a_by_columns: bool = False,
     b_by_columns: bool = False,
@@ -249,7 +250,16 @@ def candidates(
                 bounded.append(_sliced(times, tile, shape))
         else:
             for parts in _possible_parts(tile, shape):
-                bounded.append(_of_parts(times, tile, parts, shape, a_by_columns, b_by_columns))
+                bounded.append(
+                    _of_parts(
+                        times,
+                        tile,
+                        parts,
+                        shape,
+                        a_by_columns=a_by_columns,
+                        b_by_columns=b_by_columns,
+                    )
+                )
     if split and on_hopper:
         error = split_bound(shape, rungs.split_tile(shape)[1])
         bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape)))
@@ -287,6 +297,7 @@ def _of_parts(
     tile: Tile,
     parts: int,
     shape: Shape,
+    *,
     a_by_columns: bool,
     b_by_columns: bool,
 ) -> _Candidate:

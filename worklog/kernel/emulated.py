@@ -164,7 +164,7 @@ class EmulatedDevice:
         # Of each kernel that takes named arguments, by the hash of its program and its block.
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         # Called during a launch, as for worklog.emulator.launch.
-        self.progress: Callable[[int, int], None] = lambda finished, blocks: None
+        self.progress: Callable[[int, int], None] = lambda _finished, _blocks: None
         self.instructions = 0  # of warps, in all launches
         self.most_instructions = math.inf  # a launch that exceeds them raises TooLarge
         self._slices = 0  # of the running launch
@@ -235,10 +235,12 @@ class EmulatedDevice:
         """
         names = kernel.program.arguments or ("",) * len(arguments)
         values = []
-        for name, value in zip(names, arguments, strict=True):
-            if isinstance(value, EmulatedBuffer):
-                value = Pointer(value.data, value.data.nbytes, name, value.skew)
-            values.append(value)
+        for name, argument in zip(names, arguments, strict=True):
+            if isinstance(argument, EmulatedBuffer):
+                data = argument.data
+                values.append(Pointer(data, data.nbytes, name, argument.skew))
+            else:
+                values.append(argument)
         self._slices = 0
         self._require_instructions()
         with naming(kernel.program):

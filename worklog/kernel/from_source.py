@@ -405,9 +405,9 @@ def _code(request: SourceRequest, chosen: _Chosen, launch: Launch) -> Program:
         request.file,
         request.source,
         filled(launch.function, chosen.template),
-        chosen.include,
-        request.define,
-        chosen.front,
+        include=chosen.include,
+        define=request.define,
+        front=chosen.front,
     )
     return with_folders(code, request.ambiguous)
 
@@ -431,9 +431,10 @@ def _shared_warnings(
     if not stated.lacks_permission(chosen.unit, launch.shared):
         return []
     return [
-        f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and "
-        "fails: above "
-        f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
+        (
+            f"the host code launches it with {launch.shared:,} bytes of dynamic shared memory, and "
+            f"fails: above {MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
+        )
     ]
 
 

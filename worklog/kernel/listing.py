@@ -43,7 +43,7 @@ def kernels_in(
         defined = unit.definition(name)
         if defined is None:
             continue
-        instances = _instances(path, defined, unit, include, define)
+        instances = _instances(path, defined, unit, include=include, define=define)
         for entry in instances if len(instances) > 1 else [name]:
             kernels[entry] = Listed(entry, why_no_product(defined, unit), defined.header)
     return [*kernels.values()]
@@ -58,6 +58,7 @@ def _instances(
     path: Path,
     defined: Definition,
     unit: Unit,
+    *,
     include: Sequence[str | Path],
     define: Sequence[str],
 ) -> list[str]:

@@ -393,6 +393,7 @@ def prepared(
     file: str,
     source: str,
     entry: str,
+    *,
     include: Sequence[Any],
     define: Sequence[str],
     front: Front = ("", ""),

@@ -58,6 +58,7 @@ def predict(
     code: Code,
     kernel: Kernel,
     shape: Shape,
+    *,
     beta: float = 0.0,
     blocks: Mapping[int, int] | None = None,
 ) -> Result:
@@ -88,9 +89,11 @@ def predict(
         stretches = _stretches_left_out(kernel, shape)
         weights = blocks or _representatives(grid)
     short = replace(shape, k=shape.k - stretches * STRETCH)
-    lines = _run_blocks(code, kernel, short, weights, beta)
+    lines = _run_blocks(code, kernel, short, weights=weights, beta=beta)
     if stretches:
-        longer = _run_blocks(code, kernel, replace(short, k=short.k + STRETCH), weights, beta)
+        longer = _run_blocks(
+            code, kernel, replace(short, k=short.k + STRETCH), weights=weights, beta=beta
+        )
         lines = combined(stretches, longer, 1 - stretches, lines)
     label = f"emulated · {code.arch} PTX · predicted from {len(weights)} blocks"
     return Result(code.name, label, len(weights), (), lines)
@@ -163,11 +166,11 @@ def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
     alpha = 1, beta = 0. For small shapes.
     """
     weights = dict.fromkeys(range(math.prod(kernel.blocks(shape))), 1)
-    return _run_blocks(code, kernel, shape, weights, beta=0.0)
+    return _run_blocks(code, kernel, shape, weights=weights, beta=0.0)
 
 
 def _run_blocks(
-    code: Code, kernel: Kernel, shape: Shape, weights: Mapping[int, int], beta: float
+    code: Code, kernel: Kernel, shape: Shape, *, weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
     """Return the weighted counts by source line of some blocks.
 
@@ -282,7 +285,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
         per_block: dict[str, float] = {
             name: count / blocks for name, count in counts.numbers.items()
         }
-        limits = _limits(blocks, shape, gpu, counts, per_block)
+        limits = _limits(blocks, shape, gpu, counts=counts, per_block=per_block)
         return Bound(kernel.name, shape, gpu.name, packaged.label, limits, counts)
     return _counted_bound(kernel, shape, gpu)
 
@@ -318,7 +321,7 @@ def _counted_bound(kernel: Kernel, shape: Shape, gpu: Gpu) -> Bound:
         counts = counts_at(code, kernel, shape)
         first_block = counts_at(code, kernel, shape, {0: 1})
     blocks = math.prod(kernel.blocks(shape))
-    limits = _limits(blocks, shape, gpu, counts, first_block.numbers)
+    limits = _limits(blocks, shape, gpu, counts=counts, per_block=first_block.numbers)
     if code.assembled is False:  # the assembler may have joined accesses, so there are fewer
         del limits[SHARED]
     return Bound(kernel.name, shape, gpu.name, label, limits, counts, caveats(code))
@@ -351,6 +354,7 @@ def _limits(
     blocks: int,
     shape: Shape,
     gpu: Gpu,
+    *,
     counts: MemoryCounts,
     per_block: Mapping[str, float],
 ) -> dict[str, float]:
@@ -506,6 +510,7 @@ def predicted(
     kernel: Kernel,
     shape: Shape | None = None,
     gpu: Gpu | None = None,
+    *,
     measured_us: float | None = None,
     checked: Sequence[int] | None = None,
 ) -> Prediction:
@@ -518,7 +523,7 @@ def predicted(
     Raises Interrupted only.
     """
     try:
-        return _predicted(kernel, shape, gpu, measured_us, checked)
+        return _predicted(kernel, shape, gpu=gpu, measured_us=measured_us, checked=checked)
     except Interrupted:
         raise
     except BudgetExceeded:  # this isn't the kernel's mistake, since it may have passed a check
@@ -536,6 +541,7 @@ def predicted(
 def _predicted(
     kernel: Kernel,
     shape: Shape | None,
+    *,
     gpu: Gpu | None,
     measured_us: float | None,
     checked: Sequence[int] | None,

@@ -315,7 +315,9 @@ class _Kernels(Solver):
         Raises BadSetting if it uses a variable of another kernel.
         """
         solution = self.solution
-        code = prepared(solution.file, solution.source, entry, solution.folders, solution.define)
+        code = prepared(
+            solution.file, solution.source, entry, include=solution.folders, define=solution.define
+        )
         compiled = self.device.compile(replace(code, arguments=parameters, shared=shared))
         for (other, _), other_compiled in self._compiled.items():
             variables = {*other_compiled.compiled.variables} & {*compiled.compiled.variables}

@@ -37,7 +37,7 @@ NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 
 
 @np.errstate(all="ignore")
-def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
+def multiply_add(a: Array, b: Array, c: Array, type_: str, *, sum_type: str) -> Array:
     """Return a @ b + c as the sum of step 2, in float64, which represents it exactly.
 
     type_: the type of the factors
@@ -112,7 +112,7 @@ def scaled(values: Float32, axis: int) -> tuple[Float32, Array]:
 
 
 def tensor_product(
-    a: Float32, b: Float32, type_: str = "f16", products: int = 3, promote: int | None = 128
+    a: Float32, b: Float32, type_: str = "f16", products: int = 3, *, promote: int | None = 128
 ) -> Float32:
     """Return A B (M x N) as a rung with tensor cores computes it.
 
@@ -134,15 +134,25 @@ def tensor_product(
     total = np.zeros(shift.shape, np.float32)
     length = min(promote or k, k)
     for begin in range(0, k, length):
-        acc = np.zeros_like(total)
-        for start in range(begin, begin + length, STEP[type_]):
-            step = slice(start, start + STEP[type_])
-            for a_part, b_part in factors:
-                terms = a_part[:, step].astype(np.float64), b_part[step].astype(np.float64)
-                acc = truncated(multiply_add(*terms, acc.astype(np.float64), type_, "f32"))
+        acc = _accumulated(factors, range(begin, begin + length, STEP[type_]), type_)
         total = acc if begin == 0 else total + acc
     unscaled: Float32 = np.ldexp(total, -shift)
     return unscaled
+
+
+def _accumulated(factors: Sequence[tuple[Float32, Float32]], starts: range, type_: str) -> Float32:
+    """Return the sum of products over a range of k, in the accumulator of the tensor cores.
+
+    factors: the parts of A and B to multiply
+    """
+    a, b = factors[0]
+    acc = np.zeros((len(a), b.shape[1]), np.float32)
+    for start in starts:
+        step = slice(start, start + STEP[type_])
+        for a_part, b_part in factors:
+            terms = a_part[:, step].astype(np.float64), b_part[step].astype(np.float64)
+            acc = truncated(multiply_add(*terms, acc.astype(np.float64), type_, sum_type="f32"))
+    return acc
 
 
 def in_order(a: Array, b: Array, dtype: Any = np.float32) -> Array:

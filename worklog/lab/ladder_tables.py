@@ -120,9 +120,8 @@ def counts(*kernels: Kernel | str) -> Table:
     """
     rows = list[dict[str, Cell]]()
     label = ""
-    for kernel in kernels:
-        if isinstance(kernel, str):
-            kernel = rung(kernel)
+    for kernel_or_name in kernels:
+        kernel = rung(kernel_or_name) if isinstance(kernel_or_name, str) else kernel_or_name
         floor = bound(kernel, gpu=gpu_here())
         row: dict[str, Cell] = {"kernel": kernel.name}
         for name, number in per_multiply_add(kernel).items():

@@ -71,7 +71,7 @@ class Trial:
             largest = self.checked.verdict.largest
             return predicted(self.kernel, self.shape, device.gpu_here(), checked=largest)
         us = next((m.us for m in self.run.select(self.kernel.name, self.shape)), None)
-        return predicted(self.kernel, self.shape, self.run.gpu, us)
+        return predicted(self.kernel, self.shape, self.run.gpu, measured_us=us)
 
     def ladder(self, shape: Size | None = None) -> Chart:
         """Draw the ladder with this kernel on it.

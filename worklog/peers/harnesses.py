@@ -219,9 +219,10 @@ def rows_of(name: str, read: Reader, extra: str, works: Sequence[Workload]) -> l
     rows: list[HarnessReading] = []
     try:
         for row in read(works):
-            if row.us is not None and not isfinite(row.us):
-                row = replace(row, us=None, reason=f"it read {row.us} µs")
-            rows.append(row)
+            if row.us is None or isfinite(row.us):
+                rows.append(row)
+            else:
+                rows.append(replace(row, us=None, reason=f"it read {row.us} µs"))
     # Foreign code may raise anything, at import or at any launch; none of it may end the
     # comparison.
     except Exception as error:

@@ -45,12 +45,12 @@ class Plots:
             update_wrapper(chart, chart.func)
 
 
-def _traffic(run: Run) -> Drawing:
+def _traffic(_run: Run) -> Drawing:
     """Return the chart of the rungs' traffic, which doesn't depend on a run."""
     return traffic()
 
 
-def _peers(run: Run) -> Drawing:
+def _peers(_run: Run) -> Drawing:
     """Return the recorded comparison with other harnesses, which doesn't depend on a run."""
     return peers()
 

@@ -183,7 +183,7 @@ class Space:
 
     name: str
     axes: tuple[Axis, ...]
-    skip: Callable[[Mapping[str, Value]], str | None] = lambda values: None
+    skip: Callable[[Mapping[str, Value]], str | None] = lambda _values: None
     together: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:

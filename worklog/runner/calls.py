@@ -51,9 +51,10 @@ def prepare_call(
     job: Job,
     call: Call,
     harness: Harness,
+    *,
     notes: Sequence[str],
     verdict: Verdict | None = None,
-    judge: Callable[[float], list[Stage]] = lambda us: [],
+    judge: Callable[[float], list[Stage]] = lambda _us: [],
 ) -> Prepared:
     """Prepare a call and its baselines.
 
@@ -86,7 +87,7 @@ def prepare_call(
             read_us = reading.us(call_harness.statistic, number)
             _require_enqueued(subject, read_us, overhead_us)
             lone_launch = _lone_launch(session, call, fn)
-            _require_joined(session, subject, lone_launch, call_harness, read_us)
+            _require_joined(session, subject, lone_launch, harness=call_harness, read_us=read_us)
             wall_us, disagreements = _wall_clock(session, call, lone_launch, call_harness)
             if number:
                 disagreements = [f"{subject}: {text}" for text in disagreements]
@@ -170,7 +171,7 @@ def _require_enqueued(subject: str, read_us: float, overhead_us: float) -> None:
 
 
 def _require_joined(
-    session: Session, subject: str, launch: Callable[[], None], harness: Harness, read_us: float
+    session: Session, subject: str, launch: Callable[[], None], *, harness: Harness, read_us: float
 ) -> None:
     """Raise LaunchFailed if a launch leaves work on a stream that isn't joined."""
     stage = session.idle_after(launch, harness.queues, read_us)

@@ -250,7 +250,7 @@ def check(
     is_beside_gpu: bool = False,
     quick: bool = False,
     progress: Progress = silent,
-    begun: Callable[[Checked], None] = lambda checked: None,
+    begun: Callable[[Checked], None] = lambda _checked: None,
 ) -> Checked:
     """Check a kernel, a host function or a solution in this process.
 
@@ -283,7 +283,9 @@ def check(
         require_gpu()
     found_gpu = gpu() if is_live else None
     if isinstance(kernel, Solution):
-        return _check_solution(kernel, found_gpu, seed, budget, progress, begun)
+        return _check_solution(
+            kernel, found_gpu, seed=seed, budget=budget, progress=progress, begun=begun
+        )
     if shape is None:
         shape = _default_shape(kernel, is_live)
     kernel.check(shape)
@@ -296,13 +298,18 @@ def check(
     if isinstance(device, EmulatedDevice) and is_beside_gpu:
         device.most_instructions = MOST_BESIDE
     subject = kernel.load(device)
-    _report_launches(subject, device, progress, is_beside_gpu, shape)
+    _report_launches(subject, device, progress, is_beside_gpu=is_beside_gpu, largest=shape)
     checker = SgemmChecker(device, shape, seed, quick=quick)
     verdict = checker.check(subject)
     findings = tuple(getattr(device, "findings", ()))  # without the findings of launches for advice
     if checked.compiled and not verdict.accepted:
         verdict, advice = gate.explained(
-            verdict, kernel, checked.compiled, subject, checker, findings
+            verdict,
+            kernel,
+            compiled=checked.compiled,
+            subject=subject,
+            checker=checker,
+            findings=findings,
         )
         checked = _with_advice(checked, advice)
     return _finished(checked, verdict, device, findings)
@@ -311,6 +318,7 @@ def check(
 def _check_solution(
     solution: Solution,
     found_gpu: Gpu | None,
+    *,
     seed: int,
     budget: int,
     progress: Progress,
@@ -438,7 +446,7 @@ def _is_small(problem: Problem, case: Words) -> bool:
 
 
 def _report_launches(
-    subject: Runnable, device: Device, progress: Progress, is_beside_gpu: bool, largest: Shape
+    subject: Runnable, device: Device, progress: Progress, *, is_beside_gpu: bool, largest: Shape
 ) -> None:
     """Call progress before each launch, and repeatedly during a launch on the emulator.
 
@@ -464,7 +472,7 @@ def _report_launches(
             percent = share(finished_work + finished / blocks * work)
             progress(finished_launches, 0, f"{title}: {finished:,} of {blocks:,} blocks, {percent}")
 
-        def report_check(finished: int, blocks: int) -> None:
+        def report_check(_finished: int, _blocks: int) -> None:
             progress(finished_launches, 0, f"{title}: checking its result, {share(finished_work)}")
 
         progress(finished_launches, 0, title)

@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -154,12 +154,7 @@ def run_child(
             while child.goes_on():
                 if stop.is_set() or child.is_hung or process.poll() is not None:
                     end(process)  # and what it has started
-                for message in child.received():
-                    if isinstance(message, Progressed):
-                        continue
-                    reply = yield message
-                    if reply is not None:
-                        answers.send(reply)
+                yield from _pass_on(child.received(), answers)
                 if child.shows_progress():
                     progress(first + child.steps, total, child.title)
     if stop.is_set():
@@ -168,6 +163,16 @@ def run_child(
     if output:
         print(output, file=sys.stderr)
     yield Ended(child.last, process.returncode, output, timeout_s if child.is_hung else None)
+
+
+def _pass_on(messages: Iterable[Any], answers: Connection) -> Generator[Any, Any]:
+    """Yield messages but Progressed, and send the child what is sent to the generator."""
+    for message in messages:
+        if isinstance(message, Progressed):
+            continue
+        reply = yield message
+        if reply is not None:
+            answers.send(reply)
 
 
 @contextmanager

@@ -74,7 +74,13 @@ def _prepare_case(session: Session, job: Job, harness: Harness, notes: Sequence[
         return stages
 
     return prepare_call(
-        session, job, call, harness, [*notes, *remarks, gate_remark], verdict, judge
+        session,
+        job,
+        call,
+        harness,
+        notes=[*notes, *remarks, gate_remark],
+        verdict=verdict,
+        judge=judge,
     )
 
 
@@ -129,7 +135,7 @@ def _prepare_benchmark(
     else:
         _, *names_of_own = replace(call, name=job.kernel).names
         job = replace(job, against=tuple(names_of_own))
-    return prepare_call(session, job, call, harness, [*notes, UNCHECKED])
+    return prepare_call(session, job, call, harness, notes=[*notes, UNCHECKED])
 
 
 def benchmark_call(session: Session, name: str, point: Point) -> Call:

@@ -29,7 +29,7 @@ class Prepared:
     verdict: Verdict | None = None  # of the gate; None without one
     launches: Sequence[TimedLaunch] = ()  # none if the gate has failed the kernel
     # Returns the gate's stages on what was timed.
-    check: Callable[[LoopResult], list[Stage]] = lambda reading: []
+    check: Callable[[LoopResult], list[Stage]] = lambda _reading: []
     context: AbstractContextManager[object] = field(default_factory=nullcontext)  # of the loop
     loop_options: Mapping[str, Any] = field(default_factory=dict)  # of time_in_turn
     # The roof of what isn't a matrix product; "" for none.

@@ -61,7 +61,7 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
 
     def check(reading: LoopResult) -> list[Stage]:
         us = reading.us(harness.statistic)
-        return _check_timed(session, loop, harness, us, degradations)
+        return _check_timed(session, loop, harness, us=us, degradations=degradations)
 
     options = {
         "size": (shape.flops / 2) ** (1 / 3),
@@ -97,7 +97,7 @@ def _biases(session: Session, loaded: Runnable, harness: Harness) -> list[str]:
 
 
 def _check_timed(
-    session: Session, loop: Loop, harness: Harness, us: float, degradations: list[str]
+    session: Session, loop: Loop, harness: Harness, *, us: float, degradations: list[str]
 ) -> list[Stage]:
     """Return the gate's stages on a loop that was timed.
 

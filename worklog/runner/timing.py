@@ -87,7 +87,7 @@ def own_session() -> Session:
     return _session_on(bus_id())
 
 
-_session_on = cache(lambda current: Session())
+_session_on = cache(lambda _bus_id: Session())
 
 
 def time_on(
@@ -101,7 +101,7 @@ def time_on(
     """
     name, *against = call.names
     job = Job(name, Point(), against=tuple(against))
-    prepared = prepare_call(session, job, call, harness, [*notes, UNCHECKED])
+    prepared = prepare_call(session, job, call, harness, notes=[*notes, UNCHECKED])
     m = measure_prepared(session, prepared)
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -367,7 +367,10 @@ def compare_revisions(
         )
     rows = []
     if not different_conditions:
-        rows = [_row(place, old, new, threshold, bool(version_notes)) for place in shared]
+        rows = [
+            _row(place, old, new, threshold=threshold, is_uncaused=bool(version_notes))
+            for place in shared
+        ]
     return Changes(
         _label(old),
         _label(new),
@@ -420,6 +423,7 @@ def _row(
     place: tuple[str, str],
     old: Sequence[Revision],
     new: Sequence[Revision],
+    *,
     threshold: float,
     is_uncaused: bool,
 ) -> KernelChange:

@@ -136,6 +136,6 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
 
 
 def _read_comparison(path: Path, advice: str) -> Comparison:
-    document, comparison = read_json(path, Comparison, "peers", SCHEMA, advice)
+    document, comparison = read_json(path, Comparison, kind="peers", schema=SCHEMA, advice=advice)
     comparison.document = document
     return comparison

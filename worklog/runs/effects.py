@@ -130,7 +130,7 @@ def _at_one_shape(
         else:
             if pitfall.setting == "warmup":
                 at_shape.append(_of_first_launch(run, unbiased, pitfall, m))
-            at_shape.append(_on_time(run, unbiased, pitfall, m.changed[pitfall.setting], m))
+            at_shape.append(_on_time(run, unbiased, pitfall, value=m.changed[pitfall.setting], m=m))
     already_biased = {
         pitfall.setting
         for pitfall in PITFALLS
@@ -138,7 +138,9 @@ def _at_one_shape(
     }
     for settings, (name, title) in TOGETHER.items():
         if m := measured.get(settings - already_biased.union(run.unknown)):
-            at_shape.append(_on_time(run, unbiased, Pitfall(name, "", (), title, ""), SEVERAL, m))
+            at_shape.append(
+                _on_time(run, unbiased, Pitfall(name, "", (), title, ""), value=SEVERAL, m=m)
+            )
     return at_shape
 
 
@@ -146,6 +148,7 @@ def _effect(
     unbiased: Measurement,
     pitfall: Pitfall,
     value: Value,
+    *,
     biased: float | None,
     noise: float,
     clock: float | None,
@@ -178,7 +181,7 @@ def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> Effect:
     number = _tflops(run, unbiased, **{pitfall.setting: value})
     if pitfall.setting == "roof":
         number /= BF16_DATASHEET_TFLOPS
-    return _effect(unbiased, pitfall, value, number, noise=0.0, clock=0.0)
+    return _effect(unbiased, pitfall, value, biased=number, noise=0.0, clock=0.0)
 
 
 def _on_share(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measurement) -> list[Effect]:
@@ -191,7 +194,11 @@ def _on_share(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measurement)
     by_host = run.by_host(unbiased) or run.by_host(m)
     noise = compare_shares(unbiased.first, m.first, by_host).noise
     clock = run.difference(unbiased, m).clock
-    return [_effect(unbiased, pitfall, m.changed[pitfall.setting], m.ratio, noise, clock)]
+    return [
+        _effect(
+            unbiased, pitfall, m.changed[pitfall.setting], biased=m.ratio, noise=noise, clock=clock
+        )
+    ]
 
 
 def _of_first_launch(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measurement) -> Effect:
@@ -203,17 +210,19 @@ def _of_first_launch(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measu
     cold = replace(pitfall, setting="first_launch", title=title)
     half_width = unbiased.time.relative_half_width if unbiased.time else 0.0
     biased = _tflops(run, m, statistic="first")
-    return _effect(unbiased, cold, "none", biased, PRECISION + half_width, clock=None)
+    return _effect(unbiased, cold, "none", biased=biased, noise=PRECISION + half_width, clock=None)
 
 
 def _on_time(
-    run: Run, unbiased: Measurement, pitfall: Pitfall, value: Value, m: Measurement
+    run: Run, unbiased: Measurement, pitfall: Pitfall, *, value: Value, m: Measurement
 ) -> Effect:
     """Return the effect of a pitfall on the time, at the clock of the unbiased measurement."""
     difference = run.difference(unbiased, m)
     in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
     biased = in_unbiased_time / (1 + difference.off)
-    return _effect(unbiased, pitfall, value, biased, difference.noise, difference.clock)
+    return _effect(
+        unbiased, pitfall, value, biased=biased, noise=difference.noise, clock=difference.clock
+    )
 
 
 def _tflops(run: Run, m: Measurement, **changed: Any) -> float:

@@ -74,7 +74,9 @@ class Stage:
     note: str = ""
 
 
-def passed(name: str, detail: str, measured: float = 0, limit: float = 0, note: str = "") -> Stage:
+def passed(
+    name: str, detail: str, *, measured: float = 0, limit: float = 0, note: str = ""
+) -> Stage:
     """Return a stage that passed; by default an exact stage without wrong elements."""
     return Stage(name, True, measured, limit, detail, note=note)
 

@@ -99,7 +99,7 @@ def _timing_hash(package: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def read_json(path: Path, to: type[T], kind: str, schema: int, advice: str) -> tuple[Any, T]:
+def read_json(path: Path, to: type[T], *, kind: str, schema: int, advice: str) -> tuple[Any, T]:
     """Return a document as JSON decodes it, and converted to a type.
 
     to: a type whose fields the document must have; other fields are ignored

@@ -188,7 +188,7 @@ def _run_in_revision(name: str) -> Run:
             raise BadRunFile(str(error).replace(file.name, name)) from error
 
 
-def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
+def newest_run(holds: Callable[[Run], object] = lambda _run: True) -> Run:
     """Return the newest run of this machine that passes a test.
 
     Without one, return a recording that passes it, else the article's recording.
@@ -240,7 +240,7 @@ def in_steps() -> Run:
 
 @hinted
 def history(
-    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
+    kernel: str = "", *, gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> pandas.DataFrame:
     """Return the measurements of this machine's runs as one frame.
 
@@ -253,7 +253,7 @@ def history(
 
     rows = list[dict[str, Any]]()
     names = ["run", "created", "gpu", "uuid", "commit"]
-    for run in saved(kernel, gpu, since, until, commit):
+    for run in saved(kernel, gpu=gpu, since=since, until=until, commit=commit):
         stem = run.path.stem if run.path else None
         commit_of_run = run.tool.get("commit")
         values = [stem, run.created, run.gpu.name, run.gpu.uuid, commit_of_run]
@@ -263,7 +263,7 @@ def history(
 
 
 def saved(
-    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
+    kernel: str = "", *, gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> list[Run]:
     """Return the runs of this machine, newest first.
 

@@ -114,6 +114,7 @@ class Samples:
         cls,
         names: Sequence[str],
         series: Sequence[Sequence[Sample]],
+        *,
         hot: Sequence[Sequence[float]] = (),
         kernels: Sequence[int | None] = (),
         throttle_mask: int = 0,
@@ -429,7 +430,7 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
     time = estimate_of(samples.counted(), statistic, samples.placements()).shifted(-overhead_us)
     ratios = {}
     for number, side in enumerate(samples.sides[1:], 1):
-        ratio = _ratio(samples, number, statistic, overhead_us, time)
+        ratio = _ratio(samples, number, statistic=statistic, overhead_us=overhead_us, time=time)
         if kernels is not None and side.kernels is not None:
             per_us = 1 / time.value
             per_baseline_us = 1 / (ratio.value * time.value)
@@ -446,7 +447,7 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
 
 
 def _ratio(
-    samples: Samples, baseline: int, statistic: str, overhead_us: float, time: Estimate
+    samples: Samples, baseline: int, *, statistic: str, overhead_us: float, time: Estimate
 ) -> Estimate:
     """Return a baseline's time over the kernel's.
 

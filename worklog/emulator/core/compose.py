@@ -263,10 +263,11 @@ class Composer:
         target = self.decoder.temporary(len(self.steps))
         places = []
         for (place, type_of_value), type_ in zip(values, op.sources, strict=True):
-            if not type_of_value:
+            if type_of_value:
+                places.append(place)
+            else:
                 number = Imm(place, place, "bits")
-                place = self.decoder.source(number, type_.replace("f", "b"))
-            places.append(place)
+                places.append(self.decoder.source(number, type_.replace("f", "b")))
         name = opcode if opcode in PASSES else opcode.split(".")[0]
         record = {
             "kind": KIND["ALU"],

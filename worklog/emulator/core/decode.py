@@ -359,8 +359,7 @@ class Decoder(RegisterFile):
         parts = instruction.parts
         site = self.program.sites[instruction.pc]
         number = self.numbers[instruction.pc]
-        is_atomic = site.op == "atom"
-        if is_atomic and site.space in ("local", "generic"):
+        if site.op == "atom" and site.space in ("local", "generic"):
             self.refused[instruction.pc] = str(instruction.unsupported(LOCAL))
         operands = [*instruction.operands]
         if "L2::cache_hint" in parts:
@@ -371,10 +370,7 @@ class Decoder(RegisterFile):
         moved = [*chain.from_iterable(map(items, values))]
         width = self._width(instruction, site, moved)
         type_ = f"{'f' if parts[-1] in ('f32', 'f64') else 'b'}{8 * width}"
-        places = list[int]()
-        for item in moved:
-            is_ignored = item is None and site.op == "ld"
-            places.append(NONE if is_ignored else self.source(item, type_))
+        places = self._moved_places(moved, type_, is_load=site.op == "ld")
         record = self.fill(number, site, ("ld", "st", "atom").index(site.op), width)
         record["values"][: len(places)] = places
         record["results"][: len(results)] = [
@@ -392,6 +388,16 @@ class Decoder(RegisterFile):
         for index, group in enumerate(site.groups):
             record["groups"][index] = (group.leads, group.width, group.offset)
         return {"site": number, "a": start}
+
+    def _moved_places(
+        self, values: Sequence[Operand | None], type_: str, *, is_load: bool
+    ) -> list[int]:
+        """Return the places of the values that an access moves; a load may ignore some."""
+        places = []
+        for value in values:
+            is_ignored = value is None and is_load
+            places.append(NONE if is_ignored else self.source(value, type_))
+        return places
 
     def _width(self, instruction: Instruction, site: Site, values: Sequence[Operand | None]) -> int:
         """Return the bytes of the registers that an access moves.

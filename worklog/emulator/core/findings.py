@@ -218,12 +218,9 @@ def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> N
         return
     batch = memory.batch
     kind, text = REPORT.get(f"{name} {variant}", REPORT[name])
-    event["numbers"][0], other_block = _byte(batch, int(event["numbers"][0]), shared)
-    if place is not instruction and place.space == "shared" and name != "MATRIX_OUTSIDE":
-        event["value"], other_block_of_value = _byte(batch, int(event["value"]), shared)
-        other_block = other_block or other_block_of_value
+    other_block = _make_local(batch, event, shared, in_shared=_is_in_shared(name, place))
     other = code[int(event["other_pc"])] if event["other_pc"] >= 0 else None
-    fields = _fields(program, memory, event, name, place, other, shared)
+    fields = _fields(program, memory, event, name=name, place=place, other=other, shared=shared)
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
     if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE"):
@@ -232,7 +229,15 @@ def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> N
     block = batch.place(int(event["block"]))
     action = text.format(*event["numbers"].tolist(), **fields) + other_block
     message = f"thread {threads[0]} of block {block} {action}{called(place)}"
-    batch.report(kind.format(**fields), message, place, other, block, threads, int(event["count"]))
+    batch.report(
+        kind.format(**fields),
+        message,
+        place,
+        other,
+        block=block,
+        threads=threads,
+        count=int(event["count"]),
+    )
 
 
 def _place(program: Program, event: Any, instruction: Instruction) -> Any:
@@ -270,6 +275,23 @@ def _threads(event: Any) -> list[int]:
     return [first // 32 * 32 + lane for lane in range(32) if lanes >> lane & 1]
 
 
+def _is_in_shared(name: str, place: Any) -> bool:
+    """Return whether an event is an access to shared memory that has one address."""
+    return isinstance(place, Site) and place.space == "shared" and name != "MATRIX_OUTSIDE"
+
+
+def _make_local(batch: Batch, event: Any, shared: int, *, in_shared: bool) -> str:
+    """Replace an event's addresses by bytes of a block, and return _byte's note, or "".
+
+    in_shared: the event's value is an address of shared memory
+    """
+    event["numbers"][0], note = _byte(batch, int(event["numbers"][0]), shared)
+    if in_shared:
+        event["value"], note_of_value = _byte(batch, int(event["value"]), shared)
+        note = note or note_of_value
+    return note
+
+
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
     """Return a byte of a block's shared memory, and a note about another block than the thread's.
 
@@ -290,6 +312,7 @@ def _fields(
     program: Program,
     memory: GlobalMemory,
     event: Any,
+    *,
     name: str,
     place: Any,
     other: Any,
@@ -367,33 +390,46 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     thread = int(event["thread"])
     bytes_raced = first.place
     if kind != "shared-race":
-        buffer = memory.at(int(event["value"]))
-        bytes_raced = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+        bytes_raced = _bytes_at(memory, int(event["value"]))
         first = first.source or first
         second = second.source or second
     is_same_block = first_block == block
-    kind, reason = _reason(program, event, kind, (first, second), is_same_block)
-    callers = tuple(filter(None, (second.caller, first.caller)))
-    is_shared = kind in ("shared-race", "missing-syncwarp")
-    if is_shared and ("missing-wait", second.line, first.line, callers) in batch.found:
+    kind, reason = _reason(program, event, kind, sites=(first, second), is_same_block=is_same_block)
+    if kind in ("shared-race", "missing-syncwarp") and _lacks_wait(batch, first, second):
         return  # the wait orders them
     if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
         kind = "cas-read"
         reason = CAS_READ
-    first_text, second_text = (
-        f"{site.verb} (line {site.line}{called(site)})" for site in (first, second)
-    )
     of_block = "" if is_same_block else f" of block {block}"
     message = (
-        f"thread {first_thread} of block {first_block} {first_text} and "
-        f"thread {thread}{of_block} {second_text} {bytes_raced}{reason}"
+        f"thread {first_thread} of block {first_block} {_accessing(first)} and "
+        f"thread {thread}{of_block} {_accessing(second)} {bytes_raced}{reason}"
     )
     threads = (first_thread, thread) if is_same_block else (thread,)
-    batch.report(kind, message, second, first, block, threads, int(event["count"]))
+    batch.report(
+        kind, message, second, first, block=block, threads=threads, count=int(event["count"])
+    )
+
+
+def _bytes_at(memory: GlobalMemory, address: int) -> str:
+    """Return the bytes of a race in global memory, for messages."""
+    buffer = memory.at(address)
+    return f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+
+
+def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
+    """Return whether a missing wait between two accesses was found."""
+    callers = tuple(filter(None, (second.caller, first.caller)))
+    return ("missing-wait", second.line, first.line, callers) in batch.found
+
+
+def _accessing(site: Site) -> str:
+    """Return the verb and the line of an access, for messages."""
+    return f"{site.verb} (line {site.line}{called(site)})"
 
 
 def _reason(
-    program: Program, event: Any, kind: str, sites: tuple[Site, Site], is_same_block: bool
+    program: Program, event: Any, kind: str, *, sites: tuple[Site, Site], is_same_block: bool
 ) -> tuple[str, str]:
     """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
     is_shared = kind == "shared-race"
@@ -476,7 +512,7 @@ def report_endless(
     if any(finding.is_error for finding in batch.found.values()):
         message = f"thread {thread} of block {place} waits forever: " + reason.replace("\n", "; ")
         last = program.kernel.instructions[block.stop - 1]
-        batch.report("deadlock", message, last, None, place, [thread])
+        batch.report("deadlock", message, last, None, block=place, threads=[thread])
         return
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]

@@ -137,10 +137,12 @@ def _alt(sampled: Sampled) -> list[str]:
     """Return the alt text: the median, and its interval at six steps."""
     running = sampled.running
     alt = [
-        f"Samples of {sampled.m.kernel} at {sampled.shape} in the order taken, "
-        f"{len(sampled.times_us)} of which {sampled.m.n} count, median "
-        f"{running.medians[-1].value:.2f} µs, and the half-width of its 95 % interval, requested: "
-        f"±{sampled.precision:g} %"
+        (
+            f"Samples of {sampled.m.kernel} at {sampled.shape} in the order taken, "
+            f"{len(sampled.times_us)} of which {sampled.m.n} count, median "
+            f"{running.medians[-1].value:.2f} µs, and the half-width of its 95 % interval, "
+            f"requested: ±{sampled.precision:g} %"
+        )
     ]
     for index in range(0, len(running.steps), max(1, len(running.steps) // 6)):
         interval = f"±{running.half_percent(index):.2f} % after {running.steps[index]}"

@@ -208,7 +208,7 @@ def _without_effect_from(effects: Mapping[Shape, str]) -> list[Shape]:
     ]
 
 
-def four_gremlins(run: Run, m: Measurement) -> Facts:
+def four_gremlins(run: Run, _m: Measurement) -> Facts:
     """Return the facts of diagram 3: each gremlin, its setting and its largest effect.
 
     The setting stops the gremlin. The diagram also shows the measurement that it corrupts.
@@ -359,7 +359,7 @@ def one_formula(run: Run, m: Measurement) -> Facts:
     }
 
 
-def gate(run: Run, m: Measurement) -> Facts:
+def gate(_run: Run, m: Measurement) -> Facts:
     """Return the facts of diagram 7: the stages that the kernel passed, in order.
 
     The diagram also shows how loose the article's rule is.
