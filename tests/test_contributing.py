@@ -230,7 +230,7 @@ def test_what_contributors_are_told_to_edit_and_to_run_is_there():
 
 def test_the_structure_keeps_to_its_goals():
     """One layer a row of the table of rooms, and few words that are avoided."""
-    assert len(structure.names()) <= 22
+    assert len(structure.names()) <= 24
     contracts = tomllib.loads((structure.ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "tool"
     ]["importlinter"]

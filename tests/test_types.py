@@ -15,10 +15,10 @@ import pytest
 import worklog
 from tests.readme_commands import blocks
 from worklog import errors
-from worklog.gpu.clocks import DATAPATHS
+from worklog.benchmarks import Call, CallOptions
+from worklog.gpu.clocks import DATAPATHS, Datapath
 from worklog.kernel.kernel import SourceOptions
-from worklog.runner import timing
-from worklog.settings import PITFALLS, RULES, SAMPLING, Harness, HarnessSettings
+from worklog.settings import PITFALLS, RULES, SAMPLING, WALL_CLOCK, Harness, HarnessSettings
 
 ROOT = Path(__file__).parents[1]
 BEGIN = """\
@@ -79,7 +79,7 @@ WRONG = [
     "run.plot.ladder(sise=4096)",
     "Shape.of(None)",
     'lab.panel("vectorized", l2="cold")',
-    'lab.effect("naive", [256], l3="warm")',
+    'lab.setting_effect("naive", [256], l3="warm")',
     'lab.laddr("naive")',
 ]
 RIGHT = [
@@ -109,7 +109,7 @@ RIGHT = [
     "    assert_type(plots.ladder(run, (4096, 4096, 4096), ax=axes), Axes)",
     "    assert_type(run.plot.calibration(ax=axes), Axes)",
     'assert_type(lab.panel("vectorized", 1024, l2="warm", queue=False).reason, str | None)',
-    'lab.effect("naive", [256, 512], l2="warm")',
+    'lab.setting_effect("naive", [256, 512], l2="warm")',
     "worklog.peaks()['bf16']",
     "raise worklog.errors.BadSetting('a setting')",
 ]
@@ -172,11 +172,11 @@ def test_the_literals_of_settings_are_the_settings_at_run_time():
 
 
 def test_the_keywords_that_are_passed_on_are_those_of_the_function_behind():
-    call = [field.name for field in fields(timing.Call)]
-    assert [*get_type_hints(timing.CallOptions)] == call[2:]
-    options = get_type_hints(timing.CallOptions)
-    assert {*get_args(options["cross_check"])} == {timing.WALL_CLOCK, "none"}
-    assert {*DATAPATHS} == {*get_args(timing.Datapath)}
+    call = [field.name for field in fields(Call)]
+    assert [*get_type_hints(CallOptions)] == call[2:]
+    options = get_type_hints(CallOptions)
+    assert {*get_args(options["cross_check"])} == {WALL_CLOCK, "none"}
+    assert {*DATAPATHS} == {*get_args(Datapath)}
     from_source = get_type_hints(worklog.Kernel.from_source)
     for name, kind in get_type_hints(SourceOptions).items():
         assert from_source[name] == kind, name

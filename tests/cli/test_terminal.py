@@ -51,7 +51,16 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which():
 
 @pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])
 def test_help_waits_for_no_library_that_it_does_not_need(words, needed):
-    heavy = {"numpy", "scipy", "rich", "pandas", "matplotlib", "torch", "cupy", "worklog.emulator"}
+    heavy = {
+        "numpy",
+        "scipy",
+        "rich",
+        "pandas",
+        "matplotlib",
+        "torch",
+        "cupy",
+        "worklog.emulator.launching",
+    }
     code = f"""from worklog.cli import *; import sys
 main({words}, standalone_mode=False)
 print(*{heavy} & {{*sys.modules}})"""

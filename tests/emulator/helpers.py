@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.emulator import sanitized
-from worklog.emulator import Kernel, Result, launch, load
+from worklog.emulator import PtxKernel, Result, launch, load
 from worklog.emulator.core import native
 from worklog.kernel import Compiled
 from worklog.kernel import Kernel as Record
@@ -26,7 +26,7 @@ HEAD = ".version 8.2\n.target sm_90\n.address_size 64\n"  # of PTX
 
 
 @lru_cache(maxsize=64)
-def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
+def compiled(source: str, entry: str, arch: str = "sm_90") -> PtxKernel:
     out = compile_cuda(Program("test.cu", source, entry), arch)
     return load(out.ptx, out.symbol, out.shared_accesses)
 
@@ -36,7 +36,7 @@ def compile_rung(name: str, arch: str = "sm_90") -> Compiled:
     return compile_cuda(rung(name).program, arch)
 
 
-def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:
+def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, PtxKernel, str]:
     out = compile_rung(name, arch)
     record = rung(name)
     return record, load(out.ptx, out.symbol, out.shared_accesses), record.source
@@ -64,7 +64,7 @@ def integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def gemm(
     record: Record,
-    kernel: Kernel,
+    kernel: PtxKernel,
     shape: tuple[int, int, int],
     *,
     alpha: float = 1.0,

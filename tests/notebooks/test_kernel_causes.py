@@ -30,7 +30,7 @@ def times(before: str, after: str, *sizes: int) -> list[float]:
     """How many times as fast as the rung before, at each size, from one recording where one has both."""
     us = {
         (m.kernel, m.shape[0]): m.us or math.nan
-        for m in worklog.results([before, after], sizes).measurements
+        for m in worklog.results([before, after], [*sizes]).measurements
     }
     return [us[before, size] / us[after, size] for size in sizes]
 

@@ -274,8 +274,6 @@ def charts(run: Run) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"ablation of {kernel}", partial(plots.ablation, run, kernel)
     for shape in run.shapes():
         yield f"ladder at {shape}", partial(plots.ladder, run, shape)
-    yield "ladder of a frame", lambda: plots.ladder(run.frame())
-    yield "sizes of a frame", lambda: plots.sizes(run.frame())
     for draw in (plots.ladders, plots.accuracy, plots.cards, plots.lines):
         yield draw.__name__, partial(draw, run)
     earlier = replace(run, created="2026-10-01T00:00:00+00:00")

@@ -197,7 +197,7 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
     for kernels, against in ((Path("mine.cu"), ()), ([print], ()), ("naive", [Path("mine.cu")])):
         with pytest.raises(BadSetting, match="isn't a kernel: give a rung's name"):
             jobs_of(kernels, 256, against=against)
-    assert jobs_of("naive", 256, against="shared")[0][0].against == ("shared",)
+    assert jobs_of("naive", 256, against="shared")[0][0].against == ("cuBLAS", "shared")
     with pytest.raises(
         BadSetting,
         match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer",

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from worklog.emulator.launching import Result, launch
     from worklog.emulator.memory import Pointer
-    from worklog.emulator.ptx import Kernel
+    from worklog.emulator.ptx import PtxKernel
     from worklog.emulator.reader import load
     from worklog.emulator.reports import Counts, Finding
 
-__all__ = ["Counts", "Finding", "Kernel", "Pointer", "Result", "launch", "load"]
+__all__ = ["Counts", "Finding", "Pointer", "PtxKernel", "Result", "launch", "load"]
 _HOMES = {
     "Counts": "reports",
     "Finding": "reports",
-    "Kernel": "ptx",
+    "PtxKernel": "ptx",
     "Pointer": "memory",
     "Result": "launching",
     "launch": "launching",

@@ -20,7 +20,7 @@ from itertools import product
 from typing import NamedTuple
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, Sym, size_of
+from worklog.emulator.ptx import Imm, Instruction, Mem, PtxKernel, Reg, Sym, size_of
 
 Widths = tuple[tuple[str, int], ...]  # number of shared accesses by name and width
 WIDE = 16
@@ -48,7 +48,7 @@ class Group:
 Groups = dict[int, tuple[Group, ...]]
 
 
-class _Part(NamedTuple):
+class _JoinedAccess(NamedTuple):
     """An access to shared memory that may be joined with others."""
 
     pc: int
@@ -64,8 +64,8 @@ class _Joiner:
         self.groups: Groups = {}
         # registers as another register's earlier value plus a number
         self.bases: dict[str, tuple[str, int]] = {}
-        self.loads: dict[str, list[_Part]] = defaultdict(list)
-        self.stores: dict[str, list[_Part]] = defaultdict(list)
+        self.loads: dict[str, list[_JoinedAccess]] = defaultdict(list)
+        self.stores: dict[str, list[_JoinedAccess]] = defaultdict(list)
 
     def add(self, instruction: Instruction) -> None:
         """Add the next instruction."""
@@ -96,7 +96,7 @@ class _Joiner:
         self.groups.update(_joined(self.loads.values(), words_of_four=3))
         self.loads.clear()
 
-    def _access(self, instruction: Instruction) -> tuple[str, _Part] | None:
+    def _access(self, instruction: Instruction) -> tuple[str, _JoinedAccess] | None:
         """Return the register that the address comes from, and the access.
 
         None if it can't be joined.
@@ -114,7 +114,7 @@ class _Joiner:
             return None
         name = address.base.name if address.base else ""
         root, base = self.bases.get(name, (name, 0))
-        return root, _Part(instruction.pc, base + address.offset, size * elements, base)
+        return root, _JoinedAccess(instruction.pc, base + address.offset, size * elements, base)
 
     def _moved(self, instruction: Instruction) -> tuple[str, int] | None:
         """Return a register and the number that the instruction adds to it.
@@ -132,7 +132,7 @@ class _Joiner:
         return root, base + (added if name == "add" else -added)
 
 
-def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
+def merged_accesses(kernel: PtxKernel, blocks: Iterable[Block]) -> Groups:
     """Return the groups of each shared access by pc, the widest first.
 
     Loads off one base are joined unless a store to shared memory or a barrier is between them: an
@@ -152,7 +152,7 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
 
 
 def _joined(
-    accesses: Iterable[list[_Part]], words_of_four: int
+    accesses: Iterable[list[_JoinedAccess]], words_of_four: int
 ) -> Iterator[tuple[int, tuple[Group, ...]]]:
     """Yield the pc and the groups of each access that is joined.
 
@@ -162,7 +162,7 @@ def _joined(
     for parts in accesses:
         groups: dict[int, list[Group]] = defaultdict(list)
         for width, min_words in ((WIDE, words_of_four), (HALF, 2)):
-            by_start: dict[int, list[_Part]] = defaultdict(list)
+            by_start: dict[int, list[_JoinedAccess]] = defaultdict(list)
             for part in parts:
                 by_start[part.start // width * width].append(part)
             for start, members in by_start.items():
@@ -196,7 +196,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
     return counts
 
 
-def as_assembled(kernel: Kernel, machine_code: Widths) -> Kernel:
+def as_assembled(kernel: PtxKernel, machine_code: Widths) -> PtxKernel:
     """Return the kernel, unrolled to the shared accesses of the machine code.
 
     Its field `assembled` is True then. If no unrolling yields them, it is the unchanged kernel,
@@ -220,7 +220,7 @@ def as_assembled(kernel: Kernel, machine_code: Widths) -> Kernel:
     return replace(kernel, assembled=False)
 
 
-def _explains(kernel: Kernel, machine_code: Mapping[str, int]) -> bool:
+def _explains(kernel: PtxKernel, machine_code: Mapping[str, int]) -> bool:
     """Return whether the machine code's accesses are those of the kernel's blocks.
 
     Each block occurs once or more.
@@ -255,7 +255,7 @@ def _is_reached(target: tuple[int, ...], single: Sequence[tuple[int, ...]]) -> b
     return (0,) * len(target) in remainders
 
 
-def inner_loops(kernel: Kernel) -> list[Block]:
+def inner_loops(kernel: PtxKernel) -> list[Block]:
     """Return the loops of one block that access shared memory."""
     loops = []
     code = kernel.instructions
@@ -268,7 +268,7 @@ def inner_loops(kernel: Kernel) -> list[Block]:
     return loops
 
 
-def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
+def unrolled(kernel: PtxKernel, block: Block, factor: int) -> PtxKernel:
     """Return the kernel with a loop's body `factor` times in a row.
 
     The branches between the copies leave the loop.

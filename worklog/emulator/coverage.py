@@ -22,10 +22,10 @@ from worklog.emulator.ptx import (
     Array,
     Imm,
     Instruction,
-    Kernel,
     Mem,
     Operand,
     Param,
+    PtxKernel,
     Reg,
     Special,
     Sym,
@@ -73,7 +73,7 @@ class Judge:
     equality differ.
     """
 
-    kernel: Kernel
+    kernel: PtxKernel
     places: dict[Choice, int]  # the number of each choice's note
     notes: int  # their number
     equal: list[int]  # for each equality of 32 or 64 bits, the note that it holds
@@ -91,7 +91,7 @@ class Coverage:
     instructions: warp instructions that judging has executed so far
     """
 
-    kernel: Kernel
+    kernel: PtxKernel
     names: tuple[
         str, ...
     ]  # what the parameters take: "M", "alpha", "A" …, and "" for anything else
@@ -409,7 +409,7 @@ class _JudgeWriter:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: PtxKernel,
         flow: Flow,
         *,
         deciding: Mapping[int, tuple[Reg, bool]],
@@ -453,7 +453,7 @@ class _JudgeWriter:
             for pc, (op, operands, guard) in enumerate(self.code)
         )
         params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
-        kernel = Kernel("judge", self.kernel.arch, params, instructions, labels, (), None)
+        kernel = PtxKernel("judge", self.kernel.arch, params, instructions, labels, (), None)
         return Judge(kernel, self.places, 2 * len(self.notes), self.equal, self.compared)
 
     def _emit(self, op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:

@@ -14,9 +14,9 @@ from functools import cached_property
 from worklog.emulator.ptx import (
     TIMES,
     Instruction,
-    Kernel,
     Mem,
     PtxError,
+    PtxKernel,
     Reg,
     Special,
     Sym,
@@ -38,7 +38,7 @@ class Block:
     successors: tuple[int, ...]  # the indices of the blocks that may follow
 
 
-def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
+def basic_blocks(kernel: PtxKernel, assembled: bool = False) -> tuple[Block, ...]:
     """Return the basic blocks in the order of the code.
 
     A block also starts at each instruction at which lanes of a warp wait.
@@ -77,7 +77,7 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def branch_target(kernel: Kernel, instruction: Instruction) -> int:
+def branch_target(kernel: PtxKernel, instruction: Instruction) -> int:
     """Return the pc that a bra goes to; the length of the code for a label at its end."""
     target = instruction.operands[0] if instruction.operands else None
     if not isinstance(target, Sym) or target.name not in kernel.labels:
@@ -111,7 +111,7 @@ def origins(
 class Flow:
     """What is known of a kernel before it runs."""
 
-    kernel: Kernel
+    kernel: PtxKernel
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

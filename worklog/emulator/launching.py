@@ -17,14 +17,14 @@ from worklog.emulator.memory import (
     FIRST_ADDRESS,
     MAP_SIZE,
     SPACING,
-    Buffer,
+    AllocatedBuffer,
     GlobalMemory,
     Pointer,
     TensorMap,
     require_memory,
 )
-from worklog.emulator.program import Program, Site, load_variables, program_of
-from worklog.emulator.ptx import Array, Kernel, Param
+from worklog.emulator.program import LoadedProgram, Site, load_variables, program_of
+from worklog.emulator.ptx import Array, Param, PtxKernel
 from worklog.emulator.reports import (
     INVALID,
     Access,
@@ -109,7 +109,7 @@ class Result:
 
 
 def launch(
-    kernel: Kernel,
+    kernel: PtxKernel,
     grid: Sequence[int],
     block: Sequence[int] | int,
     arguments: Sequence[Any],
@@ -180,7 +180,7 @@ def launch(
     if program.flow.specials & RESERVED_OFFSETS.keys():
         reserved = RESERVED
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
-    planned = native.Launch(
+    planned = native.CoreLaunch(
         specials=specials,
         shared=shared,
         numbers=numbers,
@@ -206,7 +206,7 @@ def launch(
     )
 
 
-def _label(kernel: Kernel, schedule: int) -> str:
+def _label(kernel: PtxKernel, schedule: int) -> str:
     """Return the label of a launch."""
     label = f"emulated · {kernel.arch} PTX"
     return f"{label} · schedule {schedule}" if schedule else label
@@ -219,7 +219,7 @@ def _shuffled(batch: Batch, numbers: Sequence[int], seed: int) -> list[int]:
     return order
 
 
-def _instructions(program: Program, executed: Sequence[Sequence[int]]) -> int:
+def _instructions(program: LoadedProgram, executed: Sequence[Sequence[int]]) -> int:
     """Return the instructions of all warps.
 
     executed: of each basic block, the warps, and their threads
@@ -230,7 +230,7 @@ def _instructions(program: Program, executed: Sequence[Sequence[int]]) -> int:
     return instructions
 
 
-def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: int) -> None:
+def _require_valid(batch: Batch, kernel: PtxKernel, shared_bytes: int, registers: int) -> None:
     """Raise BadLaunch for a configuration that no GPU accepts."""
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
@@ -260,7 +260,7 @@ def _require_valid(batch: Batch, kernel: Kernel, shared_bytes: int, registers: i
         )
 
 
-def _together(batch: Batch, program: Program, blocks: int, registers: int) -> int:
+def _together(batch: Batch, program: LoadedProgram, blocks: int, registers: int) -> int:
     """Return how many blocks run together, since they may wait for each other. Their state is kept.
 
     Raises BadLaunch if the blocks of a cooperative launch don't fit, TooLarge for more blocks than
@@ -279,7 +279,7 @@ def _together(batch: Batch, program: Program, blocks: int, registers: int) -> in
     return together
 
 
-def _require_host_memory(batch: Batch, program: Program, together: int, blocks: int) -> None:
+def _require_host_memory(batch: Batch, program: LoadedProgram, together: int, blocks: int) -> None:
     """Raise TooLarge if the host has too little free memory for the blocks."""
     live = max((len(names) for names in program.flow.live_out), default=0)
     # A resident block has registers, local and shared memory, and the last accesses of its cells.
@@ -290,7 +290,7 @@ def _require_host_memory(batch: Batch, program: Program, together: int, blocks: 
     require_memory(needed, program.kernel.name, "run fewer blocks, or a smaller size")
 
 
-def _require_few_parameters(kernel: Kernel) -> None:
+def _require_few_parameters(kernel: PtxKernel) -> None:
     """Raise BadLaunch if the kernel's parameters have more bytes than a GPU allows."""
     param_bytes = sum(param.size for param in kernel.params)
     if param_bytes > MOST_PARAMETERS:
@@ -301,7 +301,7 @@ def _require_few_parameters(kernel: Kernel) -> None:
         )
 
 
-def _checked(program: Program, memory: GlobalMemory, params: Mapping[str, bytes]) -> set[int]:
+def _checked(program: LoadedProgram, memory: GlobalMemory, params: Mapping[str, bytes]) -> set[int]:
     """Return the bases of the buffers that the kernel may write: races are detected in these."""
     bases = set[int]()
     for buffer in memory.buffers:
@@ -315,7 +315,7 @@ def _checked(program: Program, memory: GlobalMemory, params: Mapping[str, bytes]
     return bases & {addresses[name] for name in program.flow.written}
 
 
-def _add_notes(batch: Batch, program: Program, executed: Executed) -> None:
+def _add_notes(batch: Batch, program: LoadedProgram, executed: Executed) -> None:
     """Add findings for instructions that ran and whose results may differ on a GPU."""
     for number, instruction, kind, message in program.flow.notes:
         threads = executed[number][1]
@@ -325,7 +325,7 @@ def _add_notes(batch: Batch, program: Program, executed: Executed) -> None:
 
 
 def _tally(
-    program: Program, executed: Executed, costs: Iterable[tuple[Site, Sequence[int]]]
+    program: LoadedProgram, executed: Executed, costs: Iterable[tuple[Site, Sequence[int]]]
 ) -> dict[int, Counts]:
     """Return the counts by source line.
 
@@ -382,7 +382,7 @@ def _three(size: Sequence[int], name: str) -> tuple[int, int, int]:
 
 
 def _place_variables(
-    program: Program,
+    program: LoadedProgram,
     memory: GlobalMemory,
     variables: Mapping[str, Array],
     params: Mapping[str, bytes],
@@ -392,7 +392,7 @@ def _place_variables(
     for variable in program.kernel.variables:
         if variable.name in variables:
             memory.buffers.append(
-                Buffer(
+                AllocatedBuffer(
                     variable.name,
                     addresses[variable.name],
                     variable.size,
@@ -403,12 +403,12 @@ def _place_variables(
     for param in program.kernel.params:
         data = np.frombuffer(params[param.name], np.uint8)
         memory.buffers.append(
-            Buffer(param.name, addresses[param.name], param.size, data, writable=False)
+            AllocatedBuffer(param.name, addresses[param.name], param.size, data, writable=False)
         )
 
 
 def _specials(
-    batch: Batch, kernel: Kernel, *, shared: int, dynamic: int, memory: GlobalMemory
+    batch: Batch, kernel: PtxKernel, *, shared: int, dynamic: int, memory: GlobalMemory
 ) -> dict[str, int]:
     """Return the special registers that are the same for all threads.
 
@@ -420,7 +420,9 @@ def _specials(
     """
     allocated = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
-    memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
+    memory.buffers.append(
+        AllocatedBuffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8))
+    )
     specials = {
         "%nwarpid": batch.block_lanes // WARP,
         "%nsmid": SMS,
@@ -447,7 +449,7 @@ def _specials(
     return specials
 
 
-def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
+def _bind(kernel: PtxKernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
     """Return the bytes of each parameter, and add the buffers that arguments point to.
 
     Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew.
@@ -469,7 +471,9 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
         if identity not in bases:
             bases[identity] = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
             name = LADDER_NAMES[number] if is_ladder else f"argument {number}"
-            memory.buffers.append(Buffer(pointer.name or name, bases[identity], pointer.size, data))
+            memory.buffers.append(
+                AllocatedBuffer(pointer.name or name, bases[identity], pointer.size, data)
+            )
         base = bases[identity]
         if isinstance(value, TensorMap):
             params[param.name] = value.encoded(base)
@@ -487,7 +491,7 @@ def _pointer(value: Any) -> Pointer | None:
     return value if isinstance(value, Pointer) else None
 
 
-def _require_pointer(kernel: Kernel, param: Param, number: int, is_map: bool) -> None:
+def _require_pointer(kernel: PtxKernel, param: Param, number: int, is_map: bool) -> None:
     """Raise BadLaunch if a parameter doesn't take its argument.
 
     A pointer takes a buffer, and a tensor map takes a map.

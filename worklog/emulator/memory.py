@@ -64,7 +64,7 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class AllocatedBuffer:
     """Memory of a launch."""
 
     name: str  # for messages
@@ -121,11 +121,11 @@ class GlobalMemory:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.checked: set[int] = set()  # bases of the buffers in which races are detected
-        self.buffers: list[Buffer] = []
+        self.buffers: list[AllocatedBuffer] = []
         self.printed = ""  # by one thread after the other; a GPU may have another order
         self.silent = 0  # calls of printf after the first PRINTED lines
 
-    def at(self, address: int) -> Buffer | None:
+    def at(self, address: int) -> AllocatedBuffer | None:
         """Return the buffer that a global address is in, or None."""
         for buffer in self.buffers:
             if buffer.base <= address < buffer.base + buffer.size:
@@ -135,7 +135,7 @@ class GlobalMemory:
     def name(self, address: int) -> str:
         """Return an address for messages: relative to the nearest buffer."""
 
-        def distance(buffer: Buffer) -> int:
+        def distance(buffer: AllocatedBuffer) -> int:
             return max(buffer.base - address, address - buffer.base - buffer.size, 0)
 
         nearest = min(self.buffers, key=distance, default=None)

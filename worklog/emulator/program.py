@@ -17,8 +17,8 @@ from worklog.emulator.ptx import (
     Array,
     Imm,
     Instruction,
-    Kernel,
     Mem,
+    PtxKernel,
     UnsupportedInstruction,
     Variable,
     plain_name,
@@ -111,7 +111,7 @@ class Site:
         return "the same shared bytes"
 
 
-class Program:
+class LoadedProgram:
     """A kernel with so many bytes of dynamic shared memory, which is last.
 
     addresses: of variables; those of shared and local memory start at 0
@@ -120,7 +120,7 @@ class Program:
     Raises BadLaunch.
     """
 
-    def __init__(self, kernel: Kernel, dynamic: int) -> None:
+    def __init__(self, kernel: PtxKernel, dynamic: int) -> None:
         self.kernel = kernel
         self.flow = Flow(kernel)
         self.addresses = dict[str, int]()
@@ -215,12 +215,12 @@ def _copied_words(instruction: Instruction, addresses: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def program_of(kernel: Kernel, dynamic: int) -> Program:
+def program_of(kernel: PtxKernel, dynamic: int) -> LoadedProgram:
     """Return a program, which is kept between launches."""
-    return Program(kernel, dynamic)
+    return LoadedProgram(kernel, dynamic)
 
 
-def load_variables(kernel: Kernel) -> dict[str, Array]:
+def load_variables(kernel: PtxKernel) -> dict[str, Array]:
     """Return the bytes of the variables of the kernel's module.
 
     Of each __device__ and __constant__ variable, as loading the module sets them: to the initial

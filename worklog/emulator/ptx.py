@@ -212,7 +212,7 @@ class Param:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class PtxKernel:
     """One .entry: instructions in order, and the variables in scope.
 
     Two kernels are equal if they are the same object, so that looking up the generated code of a

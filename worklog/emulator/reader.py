@@ -23,11 +23,11 @@ from worklog.emulator.ptx import (
     SPECIALS,
     Imm,
     Instruction,
-    Kernel,
     Mem,
     Operand,
     Param,
     PtxError,
+    PtxKernel,
     Reg,
     Special,
     Sym,
@@ -57,13 +57,13 @@ _VARIABLE = re.compile(
 @lru_cache(maxsize=64)
 def load(
     ptx: str, symbol: str | None = None, assembled: Widths | None = None, name: str | None = None
-) -> Kernel:
+) -> PtxKernel:
     """Return a kernel of a PTX module, with the module's variables that it names.
 
     symbol: the kernel's; None: the only one
     assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With
-        them, wavefronts are counted for the accesses that the assembler emits; Kernel.assembled is
-        whether that was possible.
+        them, wavefronts are counted for the accesses that the assembler emits; PtxKernel.assembled
+        is whether that was possible.
     name: of the result (default: the symbol)
     Raises PtxError.
     """
@@ -201,7 +201,7 @@ class _Body:
         self.line = self.caller = 0
         self.scope_count = 0
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> PtxKernel:
         name_and_params = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", self.head, re.DOTALL)
         if name_and_params is None:
             raise PtxError(f"cannot read this kernel header: {self.head.strip()[:80]}")
@@ -214,7 +214,7 @@ class _Body:
         max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
         code = tuple(self.instructions)
         variables = tuple(self.variables)
-        out = Kernel(
+        out = PtxKernel(
             name_and_params[1], self.arch, params, code, self.labels, variables, max_threads
         )
         return replace(out, cluster=(x, y, z)) if cluster else out

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from worklog.emulator.ptx import Kernel
+from worklog.emulator.ptx import PtxKernel
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
 # Where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json.
@@ -266,7 +266,7 @@ def total(lines: Mapping[int, Counts]) -> Counts:
     return sum(lines.values(), Counts())
 
 
-def caveats(kernel: Kernel) -> tuple[str, ...]:
+def caveats(kernel: PtxKernel) -> tuple[str, ...]:
     """Return notes for a kernel's counts: where a GPU's may differ."""
     out = []
     if kernel.arch.rstrip("af") != COMPARED:

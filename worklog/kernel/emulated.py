@@ -23,7 +23,7 @@ from worklog.emulator.coverage import Coverage
 from worklog.emulator.launching import BUDGET, Result, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import load_variables
-from worklog.emulator.ptx import Kernel, UnsupportedInstruction
+from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
@@ -117,7 +117,7 @@ class EmulatedKernel:
     """A compiled entry, loaded."""
 
     program: Program  # that it was compiled from
-    kernel: Kernel
+    kernel: PtxKernel
     compiled: Compiled
     # Its __device__ variables, by name, which keep their values between launches.
     variables: Mapping[str, NDArray[Any]]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import Counts, Finding, load
-from worklog.emulator import Kernel as Code
+from worklog.emulator import PtxKernel as Code
 from worklog.emulator.limits import LIMITS, Occupancy, occupancy
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.emulator.reports import NotPredictable, total

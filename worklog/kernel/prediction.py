@@ -24,7 +24,7 @@ from itertools import product
 from typing import Any
 
 from worklog.emulator import Counts, Pointer, Result, launch, load
-from worklog.emulator import Kernel as Code
+from worklog.emulator import PtxKernel as Code
 from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET
 from worklog.emulator.limits import WARP

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import Kernel as Code
+from worklog.emulator import PtxKernel as Code
 from worklog.emulator import Result, launch
 from worklog.emulator.limits import WARP
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING

@@ -14,7 +14,7 @@ import numpy as np
 
 from worklog.emulator.core import enum
 from worklog.emulator.ops import OPS, Form, composed
-from worklog.emulator.program import Program
+from worklog.emulator.program import LoadedProgram
 from worklog.emulator.ptx import (
     TIMES,
     Array,
@@ -80,7 +80,7 @@ class RegisterFile:
     launched: offsets of special registers that are the same for all threads of a launch
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         self.program = program
         self.size = 0
         self.constants: dict[bytes, int] = {}

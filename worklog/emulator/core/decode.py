@@ -20,7 +20,7 @@ from worklog.emulator.core.compose import SLOT, RegisterFile
 from worklog.emulator.flow import Block, branch_target
 from worklog.emulator.isa import record_of
 from worklog.emulator.ops import OPS
-from worklog.emulator.program import Program, Site
+from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import (
     UNEXPECTED,
     Array,
@@ -80,7 +80,7 @@ class Decoder(RegisterFile):
         generic access, the next three are those of its memories.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         self.code = program.kernel.instructions
         self.numbers = dict[int, int]()
@@ -456,6 +456,6 @@ HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
 
 
 @lru_cache(maxsize=64)
-def decoded(program: Program) -> Decoder:
+def decoded(program: LoadedProgram) -> Decoder:
     """Return the program for the core."""
     return Decoder(program)

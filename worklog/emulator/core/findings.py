@@ -16,7 +16,7 @@ import numpy as np
 from worklog.emulator.core import enum
 from worklog.emulator.flow import Block
 from worklog.emulator.memory import GlobalMemory
-from worklog.emulator.program import Program, Site
+from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, Instruction, UnsupportedInstruction, plain_name
 from worklog.emulator.reports import Batch, BudgetExceeded, called
 from worklog.emulator.tensor import fragment
@@ -194,7 +194,7 @@ UNSUPPORTED = {
 }
 
 
-def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
+def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int) -> None:
     """Add the finding of an event to the batch.
 
     shared: bytes per block
@@ -240,7 +240,7 @@ def report(program: Program, memory: GlobalMemory, event: Any, shared: int) -> N
     )
 
 
-def _place(program: Program, event: Any, instruction: Instruction) -> Any:
+def _place(program: LoadedProgram, event: Any, instruction: Instruction) -> Any:
     """Return the access site of an event, or the instruction if it isn't an access."""
     site = program.sites.get(instruction.pc)
     if site is None:
@@ -309,7 +309,7 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
 
 
 def _fields(
-    program: Program,
+    program: LoadedProgram,
     memory: GlobalMemory,
     event: Any,
     *,
@@ -379,7 +379,7 @@ def _dimensions(instruction: Instruction) -> int:
     return 0
 
 
-def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None:
+def _race(program: LoadedProgram, memory: GlobalMemory, event: Any, kind: str) -> None:
     """Add the finding of two accesses of one address. The event's own is the second one."""
     batch = memory.batch
     first = program.sites[int(event["other_pc"])]
@@ -429,7 +429,7 @@ def _accessing(site: Site) -> str:
 
 
 def _reason(
-    program: Program, event: Any, kind: str, *, sites: tuple[Site, Site], is_same_block: bool
+    program: LoadedProgram, event: Any, kind: str, *, sites: tuple[Site, Site], is_same_block: bool
 ) -> tuple[str, str]:
     """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
     is_shared = kind == "shared-race"
@@ -481,7 +481,7 @@ def missing_arrivals(events: Array) -> str:
 
 
 def report_endless(
-    program: Program,
+    program: LoadedProgram,
     batch: Batch,
     launch: Any,
     *,
@@ -520,14 +520,14 @@ def report_endless(
     raise BudgetExceeded(f"{summary}thread {thread} of block {place} is still {location}\n{reason}")
 
 
-def _block_at(program: Program, pc: int) -> Block:
+def _block_at(program: LoadedProgram, pc: int) -> Block:
     for block in program.flow.blocks:
         if block.start <= pc < block.stop:
             return block
     raise LookupError(pc)
 
 
-def _location(program: Program, batch: Batch, block: Block, ran: Sequence[Block]) -> str:
+def _location(program: LoadedProgram, batch: Batch, block: Block, ran: Sequence[Block]) -> str:
     """Return where a thread that doesn't end is: near a line, or in a loop.
 
     block: that the thread is in

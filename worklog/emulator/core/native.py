@@ -19,7 +19,7 @@ from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, Decoder, decoded
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
-from worklog.emulator.program import Program, Site
+from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import Batch, TooLarge
 from worklog.errors import WorklogError, install_command, own_folder
@@ -46,7 +46,7 @@ def library() -> Any:
 
 
 @dataclass(frozen=True)
-class Launch:
+class CoreLaunch:
     """What a launch runs, and within which limits."""
 
     specials: Mapping[str, int]  # the registers that are the same for all threads
@@ -59,7 +59,7 @@ class Launch:
 
 
 def run(
-    program: Program, memory: GlobalMemory, launch: Launch
+    program: LoadedProgram, memory: GlobalMemory, launch: CoreLaunch
 ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
     """Run blocks of a decoded program. Findings go to the batch.
 
@@ -102,7 +102,7 @@ def run(
     return executed.tolist(), costs, tuple(threads.tolist()), choices, trace
 
 
-def _fields(program: Program, batch: Batch, launch: Launch) -> dict[str, Any]:
+def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[str, Any]:
     """Return the core's numbers of a launch."""
     blocks = math.prod(batch.cluster)
     stride = max(1, launch.shared) if blocks == 1 else batch.stride(launch.shared)
@@ -132,7 +132,7 @@ def _fields(program: Program, batch: Batch, launch: Launch) -> dict[str, Any]:
     }
 
 
-def _cells(program: Program, memory: GlobalMemory, grain: int) -> dict[int, Array]:
+def _cells(program: LoadedProgram, memory: GlobalMemory, grain: int) -> dict[int, Array]:
     """Return the cells that record who accesses a buffer, by the buffer's base.
 
     grain: bytes of a cell
@@ -202,7 +202,7 @@ def _launch(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, 
 
 
 def _run(
-    program: Program, memory: GlobalMemory, launch: Any, blocks: int
+    program: LoadedProgram, memory: GlobalMemory, launch: Any, blocks: int
 ) -> tuple[int, Array, Array]:
     """Run a launch to its end, print what it prints, and report its progress.
 
