@@ -34,7 +34,7 @@ plots.DIAGRAMS["diagram_4_full_loop"](worklog.results(["warptiled"], [4096]))
 # %%
 from functools import partial
 
-from worklog.harness.batches import Timed, take_batch
+from worklog.harness.batches import TimedLaunch, take_batch
 
 
 class Logbook:
@@ -54,7 +54,7 @@ gpu, around = (
 )
 launches = [{"launch": name, **around} for name in ("the kernel", "cuBLAS")]
 checked = [
-    Timed(**{when: partial(gpu.write, "   ", step) for when, step in steps.items()})
+    TimedLaunch(**{when: partial(gpu.write, "   ", step) for when, step in steps.items()})
     for steps in launches
 ]
 take_batch(gpu, checked, 1, worklog.Harness())
