@@ -125,3 +125,17 @@ def test_the_page_of_the_python_interface_has_each_name_with_signature_and_docst
     assert "Check, then time, each kernel at each shape" in text
     assert "but(self, **changes: Unpack[HarnessSettings]) -> Harness" in text
     assert html.count("<section>") == html.count("</section>") > 40
+
+
+def test_a_docstring_becomes_paragraphs_parameters_and_code():
+    html = api._text(
+        "Draw x < y.\n\nA paragraph of\ntwo lines, with `code`.\n\n"
+        "first: what it is,\n    on two lines\nlow, high: its ends\nRaises BadSetting.\n\n"
+        "    class Doubled:\n        pass\n\n    Doubled()"
+    )
+    assert html == (
+        "<p>Draw x &lt; y.</p><p>A paragraph of two lines, with <code>code</code>.</p>"
+        "<dl><dt><code>first</code></dt><dd>what it is, on two lines</dd>"
+        "<dt><code>low, high</code></dt><dd>its ends</dd></dl><p>Raises BadSetting.</p>"
+        '<pre tabindex="0">class Doubled:\n    pass\n\nDoubled()</pre>'
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -14,6 +15,7 @@ from worklog import lab, plots
 from worklog.errors import WorklogError
 
 QUOTED = r"((?:[\w*]:|->) )(['\"])(.*?)\2(?=, |\)| = |$)"  # an annotation, which is a text
+PARAMETER = re.compile(r"[a-z_]\w*(, \w+)*: ")  # the begin of a parameter's line in a docstring
 TITLE = "The Python interface"
 ABOUT = "Every public name of worklog, with its signature and what it does."
 
@@ -77,9 +79,55 @@ def _signature(value: Any) -> str:
 
 
 def _text(documented: str) -> str:
-    """Return a docstring as HTML: a paragraph, then the rest as it is laid out."""
-    summary, _, rest = documented.partition("\n\n")
-    html = f"<p>{escape(' '.join(summary.split()))}</p>"
-    if rest.strip():
-        html += f'<pre tabindex="0">{escape(rest.strip())}</pre>'
+    """Return a docstring as HTML: paragraphs, a list of parameters, and indented code."""
+    html: list[str] = []
+    code: list[str] = []
+    for block in documented.split("\n\n"):
+        if block.startswith(" "):
+            code.append(block)
+            continue
+        html += _code(code)
+        code = []
+        html += _block(block.splitlines())
+    return "".join([*html, *_code(code)])
+
+
+def _code(blocks: list[str]) -> list[str]:
+    """Return indented blocks as one listing, or nothing without a block."""
+    if not blocks:
+        return []
+    listing = textwrap.dedent("\n\n".join(blocks))
+    return [f'<pre tabindex="0">{escape(listing)}</pre>']
+
+
+def _block(lines: list[str]) -> list[str]:
+    """Return lines without a blank one among them: parameters and what each is, then prose."""
+    parameters: list[list[str]] = []
+    prose: list[str] = []
+    for line in lines:
+        if prose:
+            prose.append(line)
+        elif PARAMETER.match(line):
+            parameters.append([line])
+        elif parameters and line.startswith(" "):
+            parameters[-1].append(line)
+        else:
+            prose.append(line)
+    html = []
+    if parameters:
+        html.append(f"<dl>{''.join(map(_parameter, parameters))}</dl>")
+    if prose:
+        html.append(f"<p>{_joined(prose)}</p>")
     return html
+
+
+def _parameter(lines: list[str]) -> str:
+    """Return the lines of one parameter as a term and its description."""
+    names, _, first = lines[0].partition(": ")
+    return f"<dt><code>{names}</code></dt><dd>{_joined([first, *lines[1:]])}</dd>"
+
+
+def _joined(lines: list[str]) -> str:
+    """Return wrapped lines as one, escaped; words between backticks are code."""
+    text = escape(" ".join(line.strip() for line in lines))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
