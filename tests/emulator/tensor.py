@@ -238,4 +238,4 @@ WGMMAS = [
     Wgmma("u8", "s32", 48, 32, in_registers=True),
 ]
 
-TENSOR = [*MMAS, *WGMMAS]
+TENSOR: list[Mma | Wgmma] = [*MMAS, *WGMMAS]

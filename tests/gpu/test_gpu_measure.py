@@ -23,7 +23,8 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gpu.device import environment, gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import rung
+from worklog.kernel.rungs import LADDER
 from worklog.kernel.launch import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child

@@ -16,7 +16,7 @@ from tests.notebooks.cells import run_cells
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner import launches, measure
+from worklog.runner import execute, launches
 from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import measure_job
@@ -67,7 +67,7 @@ def test_it_runs_live(source, quick_session, known, tmp_path, monkeypatch, capsy
     if re.search(r"\blab\b", text):
         pytest.importorskip("ipywidgets", reason="this notebook shows the panel")
     monkeypatch.setattr(
-        measure, "carry_out", partial(quick, quick_session, known, measure.carry_out)
+        execute, "carry_out", partial(quick, quick_session, known, execute.carry_out)
     )
     monkeypatch.setattr(launches, "POOL_BYTES", 2**30)  # the others need memory too
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
