@@ -24,8 +24,8 @@ from worklog.gpu.device import environment, gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
 from worklog.kernel.ladder import rung
-from worklog.kernel.rungs import LADDER
 from worklog.kernel.launch import Launch
+from worklog.kernel.rungs import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.execute import carry_out

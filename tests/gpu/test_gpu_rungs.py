@@ -15,8 +15,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel.best import table
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.kernel.rungs import LADDER, TENSOR
-from worklog.kernel.rungs import FP32, SPLIT_TILES, any_shape, split
+from worklog.kernel.rungs import FP32, LADDER, SPLIT_TILES, TENSOR, any_shape, split
 from worklog.problem.gemm import Shape, random_inputs
 
 LAUNCHES = 1000
