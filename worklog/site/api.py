@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import worklog
 from worklog import errors as errors_module
 from worklog import lab, plots
 from worklog.errors import WorklogError
 
-QUOTED = r"((?:[\w*]:|->) )(['\"])(.*?)\2(?=, |\)| = |$)"  # an annotation, which is a text
 PARAMETER = re.compile(r"[a-z_]\w*(, \w+)*: ")  # the begin of a parameter's line in a docstring
+MODULES = r"\b(?!pandas)[a-z_]+\.(?:[a-z_]+\.)*(?=[A-Z])"  # before a type's name
+SHORT = 72  # characters of a signature that stands on one line
+LONG_DEFAULT = 40  # characters
 TITLE = "The Python interface"
 ABOUT = "Every public name of worklog, with its signature and what it does."
 
@@ -47,9 +51,10 @@ def _errors() -> Iterator[tuple[str, Any]]:
 def _entry(module: str, name: str, value: Any) -> str:
     """Return a name's signature and docstring, and the public methods of a class."""
     is_error = inspect.isclass(value) and issubclass(value, Exception)
-    signature = "" if is_error else _signature(value)
-    html = f'<h3 id="{module}.{name}">{name}</h3>'
-    html += f"<p><code>{escape(f'{module}.{name}{signature}')}</code></p>"
+    full_name = f"{module}.{name}"
+    signature = full_name if is_error else _signature(full_name, value)
+    html = f'<h3 id="{full_name}">{name}</h3>'
+    html += f'<pre tabindex="0">{escape(signature)}</pre>'
     html += _text(inspect.getdoc(value) or "")
     if inspect.isclass(value) and not is_error:
         methods = "".join(_method(method, member) for method, member in vars(value).items())
@@ -65,17 +70,93 @@ def _method(name: str, member: Any) -> str:
     summary = (inspect.getdoc(member) or "").partition("\n")[0]
     if name.startswith("_") or not is_shown or not summary:
         return ""
-    signature = "" if isinstance(member, property) else _signature(function)
-    return f"<dt><code>{escape(name + signature)}</code></dt><dd>{escape(summary)}</dd>"
+    signature = name if isinstance(member, property) else _signature(name, function)
+    return f"<dt><code>{escape(signature)}</code></dt><dd>{escape(summary)}</dd>"
 
 
-def _signature(value: Any) -> str:
-    """Return a signature without quotes around its annotations, or "" if there is none."""
-    try:
-        signature = str(inspect.signature(value))
-    except (TypeError, ValueError):
+def _signature(name: str, value: Any) -> str:
+    """Return `name(parameters) -> result`, one parameter a line where a line would be long."""
+    if inspect.isclass(value) and _is_foreign(value):
+        return name
+    signature = inspect.signature(value)
+    named_types = vars(sys.modules[value.__module__])
+    parameters = _parameters(signature, named_types)
+    result = "" if inspect.isclass(value) else _result(signature)
+    short = f"{name}({', '.join(parameters)}){result}"
+    if len(short) <= SHORT:
+        return short
+    lines = "".join(f"    {parameter},\n" for parameter in parameters)
+    return f"{name}(\n{lines}){result}"
+
+
+def _is_foreign(cls: type) -> bool:
+    """Tell whether a class is made by another package's constructor."""
+    constructor = inspect.getattr_static(cls, "__init__")
+    is_own = inspect.isfunction(constructor) and constructor.__module__.startswith("worklog")
+    return not is_own and not is_dataclass(cls)
+
+
+def _parameters(signature: inspect.Signature, named_types: Mapping[str, Any]) -> list[str]:
+    """Return each parameter as it is written in a call's definition, with the bare *."""
+    texts = []
+    is_marked = False
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            is_marked = True
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_marked:
+            texts.append("*")
+            is_marked = True
+        texts.append(_parameter_text(parameter, named_types))
+    return texts
+
+
+def _parameter_text(parameter: inspect.Parameter, named_types: Mapping[str, Any]) -> str:
+    """Return `name: type = default`, where a default that is made at each call is `…`.
+
+    A type that is a name for some literals (`L2`) is written as these.
+    """
+    text: str = parameter.name
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        text = f"*{text}"
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        text = f"**{text}"
+    is_typed = parameter.annotation is not parameter.empty
+    if is_typed:
+        named = named_types.get(str(parameter.annotation))
+        literals = get_args(named) if get_origin(named) is Literal else ()
+        annotated = " | ".join(map(repr, literals)) or _type_text(parameter.annotation)
+        text += f": {annotated}"
+    if parameter.default is parameter.empty:
+        return text
+    return text + (" = " if is_typed else "=") + _default_text(parameter.default)
+
+
+def _default_text(default: object) -> str:
+    """Return a default as one would write it."""
+    if inspect.isfunction(default):
+        return str(default.__name__)
+    text = repr(default)
+    return "…" if "<" in text or len(text) > LONG_DEFAULT else text
+
+
+def _result(signature: inspect.Signature) -> str:
+    """Return ` -> type`, or "" where no type is given."""
+    if signature.return_annotation is signature.empty:
         return ""
-    return re.sub(QUOTED, r"\1\3", signature)
+    return f" -> {_type_text(signature.return_annotation)}"
+
+
+def _type_text(annotation: object) -> str:
+    """Return an annotation without the modules of this package and the standard library's."""
+    if isinstance(annotation, str):
+        text = annotation
+    elif isinstance(annotation, type):
+        text = annotation.__name__
+    else:
+        text = str(annotation)
+    return re.sub(MODULES, "", text)
 
 
 def _text(documented: str) -> str:
