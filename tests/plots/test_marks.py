@@ -568,7 +568,8 @@ def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_descripti
         title = root.find(f"{SVG}title")
         description = root.find(f"{SVG}desc")
         assert title is not None and description is not None and root.get("role") == "img"
-        assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+        assert root.get("aria-labelledby") == title.get("id")
+        assert root.get("aria-describedby") == description.get("id")
         assert len(title.text or "") > 20 and SOURCES[name] in (description.text or "")
         has_words = root.find(f".//{SVG}text") is not None
         assert has_words is (name in (*DIAGRAMS, "headline")), "a chart's text is outlines"

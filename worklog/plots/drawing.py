@@ -111,9 +111,12 @@ class Drawing:
     def spoken(self) -> tuple[str, str]:
         """Return attributes of an <svg> for screen readers, and its first elements.
 
-        The attributes name these elements, the title and the description.
+        A reader says the title as the picture's name; the description, which holds every value, can
+        be left out.
         """
-        attributes = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
+        attributes = (
+            f'role="img" aria-labelledby="{self.name}-title" aria-describedby="{self.name}-desc"'
+        )
         title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
         description = f'<desc id="{self.name}-desc">{escape(self.alt)}</desc>'
         return attributes, f"{title}\n {description}"
