@@ -6,6 +6,10 @@ minute. `autotuned` and `pipelined` at each other's tile, beside the rungs befor
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes. The rungs with tiles,
 with L2 flushed and left warm, for notebook 06.
 
+`python -m tests.record.chapters isolated worklog/recordings/chapters/h200_isolated.jsonl`; two minutes. Rungs in which
+one part of their step is undone, and rungs without the word in their symbol that keeps the order of multiply-adds,
+for notebooks 05, 06 and 12.
+
 `python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels of one row,
 with loads that are marked as read once and without; `split` and its first pass; and what Nsight Compute counts of
 `best` and `split` where their speed ends, for notebooks 12 and 13.
@@ -28,6 +32,19 @@ TILES = (
     ("autotuned", dict(BN=128, TN=8, MIN_BLOCKS=2)),  # double_buffered's
     ("pipelined", dict(BN=256, MIN_BLOCKS=1)),  # autotuned's
 )
+# Each undoes one part of a step, or takes one part of it alone.
+ISOLATED_TEXTS = (
+    (
+        "double_buffered, two barriers",
+        "double_buffered",
+        (("    if (k0 + BK < K) store", "    __syncthreads();\n    if (k0 + BK < K) store"),),
+    ),
+    *(
+        (f"{name}, order not kept", name, (("cutlass", "another"),))
+        for name in ("register_banks", "warptiled", "bulk_copies")
+    ),
+)
+ISOLATED_TILES = (("tiles_2d", dict(BM=64, BN=64)), ("specialized", dict(BN=128)))
 # columns, and k at a time
 ROWS = ("1x4096x4096", "1x8192x512", "1x512x8192")
 ROW_TILES = ((8, 512), (32, 128))
@@ -39,19 +56,33 @@ def tiles(out: Path) -> None:
     kernels = list[object](
         ["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"]
     )
-    for name, tile in TILES:
-        rung = worklog.rung(name)
-        words = " ".join(f"{axis}={value}" for axis, value in tile.items())
-        kernels.append(
-            replace(
-                rung,
-                name=f"{name} {words}",
-                template={**rung.template, **tile},
-                number=None,
-                idea="",
-            )
-        )
+    kernels += [at_tile(name, tile) for name, tile in TILES]
     worklog.measure(kernels, [1024, 2048, 4096], out=out)
+
+
+def at_tile(name: str, tile: dict[str, int]) -> Kernel:
+    """A rung with another tile, under a name that says it."""
+    rung = worklog.rung(name)
+    words = " ".join(f"{axis}={value}" for axis, value in tile.items())
+    template = {**rung.template, **tile}
+    return replace(rung, name=f"{name} {words}", template=template, number=None, idea="")
+
+
+def isolated(out: Path) -> None:
+    """Rungs with one part of their step undone, beside the rungs before and after."""
+    kernels = list[object](["tiles_1d", "conflict_free", "barriers", "cuBLAS"])
+    for name, rung_name, edits in ISOLATED_TEXTS:
+        rung = worklog.rung(rung_name)
+        text = rung.source
+        for old, new in edits:
+            if old not in text:
+                raise ValueError(f"{rung_name} has no longer: {old}")
+            text = text.replace(old, new)
+        changed = replace(rung.with_text(text), name=name, number=None, idea="")
+        kernels += [rung_name, changed]
+    for name, tile in ISOLATED_TILES:
+        kernels += [name, at_tile(name, tile)]
+    worklog.measure(kernels, [1024, 4096], out=out)
 
 
 def waits(out: Path) -> None:
@@ -102,4 +133,6 @@ def bounds(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"tiles": tiles, "waits": waits, "bounds": bounds}[sys.argv[1]](Path(sys.argv[2]))
+    {"tiles": tiles, "waits": waits, "isolated": isolated, "bounds": bounds}[sys.argv[1]](
+        Path(sys.argv[2])
+    )
