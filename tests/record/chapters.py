@@ -6,9 +6,9 @@ minute. `autotuned` and `pipelined` at each other's tile, beside the rungs befor
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes. The rungs with tiles,
 with L2 flushed and left warm, for notebook 06.
 
-`python -m tests.record.chapters isolated worklog/recordings/chapters/h200_isolated.jsonl`; two minutes. Rungs in which
-one part of their step is undone, and rungs without the word in their symbol that keeps the order of multiply-adds,
-for notebooks 05, 06 and 12.
+`python -m tests.record.chapters causes worklog/recordings/chapters/h200_causes.jsonl`; six minutes. Rungs in which
+one part of their step is undone, and rungs without the word in their symbol that keeps the order of multiply-adds;
+and what the warps of every rung wait for, as Nsight Compute counts it, for notebooks 05, 06, 12 and 13.
 
 `python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels of one row,
 with loads that are marked as read once and without; `split` and its first pass; and what Nsight Compute counts of
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import worklog
 from worklog.gpu.profile import limit, profiled
-from worklog.kernel import LADDER, Kernel, rungs
+from worklog.kernel import FP32, LADDER, TENSOR, Kernel, rungs
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out
 from worklog.runner.job import product_job
@@ -68,8 +68,8 @@ def at_tile(name: str, tile: dict[str, int]) -> Kernel:
     return replace(rung, name=f"{name} {words}", template=template, number=None, idea="")
 
 
-def isolated(out: Path) -> None:
-    """Rungs with one part of their step undone, beside the rungs before and after."""
+def causes(out: Path) -> None:
+    """Rungs with one part of their step undone, and what the warps of each rung wait for."""
     kernels = list[object](["tiles_1d", "conflict_free", "barriers", "cuBLAS"])
     for name, rung_name, edits in ISOLATED_TEXTS:
         rung = worklog.rung(rung_name)
@@ -82,7 +82,12 @@ def isolated(out: Path) -> None:
         kernels += [rung_name, changed]
     for name, tile in ISOLATED_TILES:
         kernels += [name, at_tile(name, tile)]
-    worklog.measure(kernels, [1024, 4096], out=out)
+    run = worklog.measure(kernels, [1024, 4096], out=out)
+    for size, rungs_counted in ((4096, (*LADDER, *FP32, *TENSOR)), (1024, LADDER)):
+        for rung in rungs_counted:
+            counted = profiled(rung, Shape.of(size))
+            run.add_counters(counted)
+            print(rung.name, size, limit(counted), flush=True)
 
 
 def waits(out: Path) -> None:
@@ -133,6 +138,6 @@ def bounds(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"tiles": tiles, "waits": waits, "isolated": isolated, "bounds": bounds}[sys.argv[1]](
+    {"tiles": tiles, "waits": waits, "causes": causes, "bounds": bounds}[sys.argv[1]](
         Path(sys.argv[2])
     )
