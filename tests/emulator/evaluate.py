@@ -140,7 +140,9 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
         )
     body = "\n".join(lines)
     arch = "sm_90a" if "wgmma" in text else "sm_90"
-    head = f".version 8.2\n.target {arch}\n.address_size 64\n"
+    # mma has 8-bit floats from 8.4 on, and with m16n8k16 and sums of f16 from 8.7 on.
+    version = "8.7" if re.search(r"mma\.sync.*\.e[45]m[23]\.", text) else "8.2"
+    head = f".version {version}\n.target {arch}\n.address_size 64\n"
     return f"{head}.visible .entry k(.param .u64 p0, .param .u64 p1) {{\n{body}\nret;\n}}\n"
 
 

@@ -64,11 +64,11 @@ def test_an_mma_without_all_threads_of_its_warp_is_found():
     [
         (
             "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
-            "mma.sync.aligned.m16n8k8.row.col.f32.e5m2.e5m2.f32",
+            "mma.sync.aligned.m16n8k8.row.col.f32.e5m2.s8.f32",
         ),
         ("mma.sync.aligned.m16n8k8.row", "mma.sync.aligned.m16n8k16.row"),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m16n16.x4.shared.b8"),
-        ("f32.tf32.tf32", "f32.e4m3.e5m2"),
+        ("f32.tf32.tf32", "f32.e4m3.e5m2"),  # whose step has 32 numbers of K
     ],
 )
 def test_another_form_is_refused(old, new):

@@ -26,6 +26,8 @@ BITS = {
     "tf32": 32,
     "f16": 16,
     "bf16": 16,
+    "e4m3": 8,
+    "e5m2": 8,
     "s32": 32,
     "s8": 8,
     "u8": 8,
@@ -34,6 +36,8 @@ BITS = {
     "b1": 1,
 }
 TYPES = (*BITS,)
+EIGHTS = ("e4m3", "e5m2")
+BITS_OF_STEP = 256  # of a row of A, or a column of B, of one wgmma
 # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension
 # 16.
 ALIGNED = 32
@@ -121,6 +125,7 @@ SHAPES = {
     "tf32": ("m16n8k4 m16n8k8", "m16n16k8", "f32"),
     "f16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32 f16"),
     "bf16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32"),
+    **dict.fromkeys(EIGHTS, ("m16n8k16 m16n8k32", "", "f32 f16")),
     **dict.fromkeys(
         ("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")
     ),
@@ -199,17 +204,27 @@ def count_of(shape: str, type_: str, matrix: str, is_wmma: bool) -> tuple[int, i
 
 
 def form(
-    types: Any, sizes: Any, *, step: int, flag: str, signs: Any, trans: Any, lists: Any
+    types: Any,
+    sizes: Any,
+    *,
+    step: int,
+    flag: str,
+    signs: Any,
+    trans: Any,
+    lists: Any,
+    halved: bool = False,
 ) -> list[int]:
     """Return a Form of core/multiply.h.
 
     flag: a key of FLAGS
+    halved: whether 8-bit floats are multiplied as halves
     lists: the registers of D, A, B and C
     """
     numbers = [TYPES.index(type_) for type_ in types]
     numbers += [*sizes, step, FLAGS[flag]]
     numbers += [int(sign < 0) for sign in signs]
-    return [*numbers, *map(int, trans), *map(len, lists), *chain.from_iterable(lists)]
+    numbers += [*map(int, trans), int(halved)]
+    return [*numbers, *map(len, lists), *chain.from_iterable(lists)]
 
 
 def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
@@ -230,11 +245,18 @@ def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
     if len(groups[0]) != counts[0] or [*map(len, lists)] != counts:
         raise instruction.unsupported()
     sizes = sizes_of(shape)
-    # In the machine code of sm_90, wmma with TF32 is two instructions.
-    step = 4 if is_wmma and a == "tf32" else sizes[2]
-    flag = "".join(modifiers - {"popc", "rn"})
+    is_halved = a in EIGHTS
+    # In the machine code of sm_90, wmma with TF32 and mma with 8-bit floats are two instructions.
+    is_in_two = is_halved or (is_wmma and a == "tf32")
     numbers = form(
-        (a, b, c), sizes, step=step, flag=flag, signs=(1, 1), trans=(False, False), lists=lists
+        (a, b, c),
+        sizes,
+        step=sizes[2] // 2 if is_in_two else sizes[2],
+        flag="".join(modifiers - {"popc", "rn"}),
+        signs=(1, 1),
+        trans=(False, False),
+        lists=lists,
+        halved=is_halved,
     )
     return {"op": MULTIPLY, "target": decoder.listed(numbers)}
 
@@ -249,9 +271,10 @@ def _shape_and_types(instruction: Instruction) -> tuple[str, list[str]]:
     shape, *types = [part for part in instruction.parts if part not in ignored]
     if is_wmma and len(types) == 2:
         types = [types[0], "f16", "f16", types[1]]
-    d, a, _, c = types
+    d, a, b, c = types
     shapes = SHAPES[a][1 if is_wmma else 0].split()
-    if shape not in shapes or c not in SHAPES[a][2].split() or d != c:
+    is_known = shape in shapes and c in SHAPES[a][2].split() and SHAPES[a] == SHAPES[b]
+    if not is_known or d != c:
         raise instruction.unsupported()
     return shape, types
 
@@ -413,14 +436,20 @@ def _require_group(instruction: Instruction) -> None:
     """Raise UnsupportedInstruction for a wgmma with unknown types or another target."""
     shape, sum_type, *types = instruction.parts[4:]
     target = instruction.operands[0]
-    _, n, _ = sizes_of(shape)
+    _, n, k = sizes_of(shape)
     registers_of_target = n // (4 if sum_type == "f16" else 2)
-    if not _is_known_group(types, sum_type) or len(items(target)) != registers_of_target:
+    if not _is_known_group(types, sum_type) or k * BITS[types[0]] != BITS_OF_STEP:
+        raise instruction.unsupported()
+    if len(items(target)) != registers_of_target:
         raise instruction.unsupported()
 
 
 def _is_known_group(types: list[str], sum_type: str) -> bool:
     """Return whether the emulator has a wgmma of these types of A and B, and of sums."""
     if sum_type == "s32":
-        return {*types[:2]} <= {"s8", "u8"}
-    return types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+        return len(types) in (2, 3) and {*types[:2]} <= {"s8", "u8"}
+    if len(types) == 2 and {*types} <= {*EIGHTS}:
+        return sum_type in ("f32", "f16")
+    if sum_type == "f16":
+        return types == ["f16", "f16"]
+    return sum_type == "f32" and types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)

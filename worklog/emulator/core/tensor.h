@@ -63,7 +63,7 @@ static inline int place_of(const Form *f, int m, int n, int *lane) {
 /* D = A B + C from x. c: NULL for zeros. */
 static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, const int32_t *c,
                      uint32_t mask) {
-  uint32_t out[MOST_COLUMNS / 2][LANES], old[MOST_COLUMNS], words[WIDE];
+  uint32_t out[MOST_COLUMNS / 2][LANES], old[MOST_COLUMNS], last[MOST_COLUMNS], words[WIDE];
   int half = f->sum == F16, lane;
   unpack_both(f, x);
   for (int m = 0; m < f->rows; m++) {
@@ -73,7 +73,8 @@ static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, cons
         uint32_t word = c ? AT(uint32_t, c[place + (half ? 0 : j % 2)])[lane + j / 2] : 0;
         if (half)
           word = float_bits(from_half(word >> 16 * (j % 2) & 0xFFFF));
-        old[n + j] = word;
+        last[n + j] = word;
+        old[n + j] = f->halved ? 0 : word;
         odd |= (word & 0x7F800000) == 0x7F800000;
       }
     for (int n = 0; n < f->columns; n += WIDE) {
@@ -83,9 +84,12 @@ static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, cons
         double total[WIDE];
         add_floats(f, x, m, n, k, (float *)(old + n), odd, total);
         for (int j = 0; j < WIDE; j++)
-          words[j] = half ? to_half(total[j]) : truncated(total[j]);
-        memcpy(old + n, words, sizeof words);
+          words[j] = half ? to_half(total[j]) : sum_in_float(f, total[j]);
+        for (int j = 0; j < WIDE; j++)
+          old[n + j] = half ? float_bits((float)from_half(words[j])) : words[j];
       }
+      for (int j = 0; f->halved && j < WIDE; j++)
+        words[j] = add_last(f, last[n + j], words[j]);
       int place = place_of(f, m, n, &lane);
       for (int j = 0; j < WIDE; j++)
         if (half)
