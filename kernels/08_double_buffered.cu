@@ -6,7 +6,7 @@
 // Now:     the loads of the next tile go to registers before this tile is computed, and then to a
 //          second buffer in shared memory.
 // Why:     the loads are in flight during BK * TM * TN multiply-adds per thread, and one barrier
-//          per tile is enough: 1.29 times as fast at 4096, FP32 cores 71 % busy instead of 58 %.
+//          per tile is enough, so two waits are shorter at once: 1.29 times as fast at 4096.
 // Costs:   twice the shared memory, and registers for the next tile: 128 per thread, the most with
 //          which two blocks of 256 threads fit in an SM.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.

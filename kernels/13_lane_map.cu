@@ -14,7 +14,7 @@
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
 
-namespace cutlass { struct KeepOrder; }
+namespace cutlass { struct KeepOrder; }  // in the symbol, it keeps the order written: rung 11
 
 template <int BM, int BN, int BK, int WM, int WN, int MIN_BLOCKS, class = cutlass::KeepOrder>
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS) sgemm_lane_map(

@@ -18,7 +18,7 @@
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
 
-namespace cutlass { struct KeepOrder; }
+namespace cutlass { struct KeepOrder; }  // in the symbol, it keeps the order written: rung 11
 
 template <int BYTES>
 __device__ __forceinline__ void copy(float* to, const float* from) {

@@ -17,7 +17,7 @@
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
 
-namespace cutlass { struct KeepOrder; }
+namespace cutlass { struct KeepOrder; }  // in the symbol, it keeps the order written: rung 11
 
 __device__ __forceinline__ unsigned address(const void* p) {
   return (unsigned)__cvta_generic_to_shared(p);

@@ -8,6 +8,8 @@
 //          third of the TF32 rate is 2.7 times FP32's. What came: 0.93 times cuBLAS at 4096.
 // Costs:   the sum isn't as precise as FP32's: the tensor core truncates each sum toward zero, so
 //          the error grows with K, and FP32's with its root. Beyond K = 128 it isn't FP32's class.
+//          Three products can be: where the sum of each few steps is added in FP32, as rung 24 does
+//          (Ootomo and Yokota 2022, arXiv 2203.03341).
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Finite numbers:
 //          0 * infinity, of a lo and a hi, is NaN. Below 2^-100 in magnitude, lo has fewer bits.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=32

@@ -23,7 +23,7 @@
 // ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
 // It decides which registers ptxas allocates. Each tile has that with the fewest bank conflicts.
 
-namespace cutlass { struct KeepOrder; }
+namespace cutlass { struct KeepOrder; }  // in the symbol, it keeps the order written: rung 11
 
 // From global to shared memory, past the registers; zeros where it is not valid. Before sm_80,
 // which has no asynchronous copies, it waits for the memory.

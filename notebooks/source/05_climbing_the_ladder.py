@@ -140,9 +140,8 @@ lab.step("coalesced")
 # DRAM once. The floor ignores latencies and barriers, so it is no prediction by itself. But if two rungs are above
 # their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 #
-# **What happened:** 11.5 times as fast. `coalesced` is further above its floor than `naive` was: something that the
-# floor doesn't count takes time, too. Nsight Compute found no unit busier than L1, with 78 %. We guess that it is
-# latency, as each load must arrive before its multiply-add can start. The recordings don't show it.
+# **What happened:** 11.5 times as fast, not 16. `naive` needs 1.01 times its floor, `coalesced` 1.45 times: something
+# that the floor doesn't count takes time now.
 #
 # ### Puzzle 3: tiles
 #
@@ -236,8 +235,8 @@ lab.step("coalesced")
 #
 # ## 3. Shared memory
 #
-# **What we believed:** each float is fetched once and serves 32 threads. Global traffic falls to a twentieth, and the
-# kernel is faster by as much as shared memory allows.
+# **What we believed:** each float is fetched once and serves 32 threads. So global memory has a twentieth of the work,
+# and the kernel is faster by as much as shared memory allows.
 
 # %%
 display(lab.diff("coalesced", "shared", hunks=[1]))
@@ -245,9 +244,24 @@ display(plots.ownership(access("shared")))
 lab.step("shared")
 
 # %% [markdown]
-# **What happened:** a bit more than the floors predict, and far less than a twentieth. Each multiply-add still reads
-# one element of `As` and one of `Bs`, and shared memory is the limit now, not L1. The next steps reduce these reads.
-# (The compiler helps: four iterations read four neighbours in a row of `As`, and it joins them to one 16-byte read.)
+# **What happened:** 1.5 times as fast, and not one byte less came from L2: 15.4 GB before, 16.1 GB after, as Nsight
+# Compute counted them at 4096.
+
+# %%
+from worklog.kernel import memory_counts, moved_from_l2
+
+counts = memory_counts()
+moved, label = moved_from_l2(counts.shape)
+for name in ("naive", "coalesced", "shared", "tiles_1d", "tiles_2d"):
+    asked = 32 * (counts.rungs[name].load_sectors + counts.rungs[name].store_sectors)
+    print(f"{name:10} asks L1 for {asked / 1e9:6.1f} GB, and L2 moves {moved[name] / 1e9:4.1f} GB")
+print(label)
+
+# %% [markdown]
+# L1 had been catching the repeats all along. What shared memory saves are the lookups: two for each multiply-add before,
+# 0.06 now. In their place, each multiply-add reads one element of `As` and one of `Bs`. The largest count is the
+# wavefronts of shared memory now, and the next steps reduce them. (The compiler helps: four iterations read four
+# neighbours in a row of `As`, and it joins them to one 16-byte read.)
 #
 # ### Puzzle 5: columns
 #
@@ -315,7 +329,8 @@ display(plots.ownership(access("tiles_1d")))
 lab.step("tiles_1d")
 
 # %% [markdown]
-# **What happened:** as the floors predict, within a tenth.
+# **What happened:** as the floors predict, within a tenth. (The block's tile grows at the same step, from 32 x 32 to
+# 64 x 64, so L2 moves half the bytes. They aren't what takes the time: L2 is 7 % busy before and after.)
 #
 # ### Puzzle 6: squares
 #
@@ -396,8 +411,8 @@ display(plots.ownership(access("tiles_2d")))
 lab.step("tiles_2d")
 
 # %% [markdown]
-# **What happened:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows
-# one reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp
+# **What happened:** wavefronts fall much less than floats, from 0.66 to 0.52, and the kernel is 1.35 times as fast.
+# (Again the block's tile grows at the same step.) The picture shows why in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp
 # use only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
 #
 # ## 6. Vectorized
@@ -526,10 +541,9 @@ display(plots.ownership(access("conflict_free")))
 lab.step("conflict_free")
 
 # %% [markdown]
-# **What happened:** a twentieth. There is no conflict left, and the multiply-adds are the largest count, but not the
-# limit: the FP32 cores are 58 % busy, and shared memory 56 %. The floor stays the same from here on, so it predicts
-# no change in any of the next five steps. What there is to gain is the time in which the multiply-adds wait, which
-# this floor doesn't count. So each step names what should change.
+# **What happened:** 5 % faster, not a third. There is no conflict left, and nothing got busy: at 2048, the FP32 cores
+# work 58 % of the time, shared memory 56 %. So something *waits*. The floor stays the same from here on, so it predicts
+# no change in any of the next five steps: a wait is no count of work. Where would you look?
 #
 # ### Puzzle 8: one barrier per tile
 #
@@ -591,7 +605,8 @@ display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 lab.step("double_buffered")
 
 # %% [markdown]
-# **What happened:** a quarter faster at the same counts: this was the wait.
+# **What happened:** 29 % faster. The loads start a tile early, and one of two barriers per tile is gone. Both are waits,
+# and this step changes both. ([Notebook 06](06_roofline.ipynb) shows that half of the load's wait is still there.)
 #
 # ## 9. Autotuned
 #
@@ -611,28 +626,31 @@ lab.step("autotuned")
 # ## 10. Pipelined fragments
 #
 # **What we believed:** the multiply-adds of step k wait until their operands arrive from shared memory. If the
-# operands of step k+1 are read before them, also across the barrier between two tiles, then this latency of about 30
-# clocks is hidden. That takes up to 24 more registers, so the block is 128 x 128 instead of 128 x 256: two things
-# change at once.
+# operands of step k+1 are read before them, also across the barrier between two tiles, then this latency is hidden.
+# That takes up to 24 more registers, so the block is 128 x 128 instead of 128 x 256: two things change at once.
 
 # %%
 display(lab.diff("autotuned", "pipelined", hunks=[3]))
 display(lab.timeline("pipelined"))
 display(lab.step("pipelined"))
 display(lab.steps("autotuned BN=128 MIN_BLOCKS=2", "pipelined", sizes=[1024, 2048, 4096]))
-lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=[1024, 2048, 4096])
+display(lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=[1024, 2048, 4096]))
+narrow_autotuned = worklog.rung("autotuned").with_tile(BN=128, MIN_BLOCKS=2)
+wide_pipelined = worklog.rung("pipelined").with_tile(BN=256, MIN_BLOCKS=1)
+lab.register_reads(narrow_autotuned, "pipelined", "autotuned", wide_pipelined, "warptiled")
 
 # %% [markdown]
-# **What happened:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.6 %; at 128 x 256, the
-# tile of `autotuned`, it loses 9.6 % (both at 4096). We then believed that `pipelined` is slower because more of its
-# multiply-adds read two operands from one register bank. It has no more of them than `autotuned` at either tile, and
-# `warptiled`, the fastest rung, has the most. Nor do registers spill (229 per thread at the large tile). What decides
-# isn't in our recordings.
+# **What happened:** it depends on the tile. At 128 x 128, reading ahead makes the kernel 7.6 % faster. At 128 x 256,
+# the tile of `autotuned`, it makes it 9.6 % slower (both at 4096). Nothing spills. One number goes with it both times:
+# multiply-adds that read two operands from one register bank fall from 17 to 14 % in the first case, and rise from 15 to
+# 19 % in the second. Is that the cause? Not by itself: `warptiled` has 23 %, and is faster than any of them. (For a long
+# time this page said that these conflicts are *not* it. We had compared two different tiles.)
 #
 # ## 11. Register banks
 #
-# A multiply-add has three register operands, but the register file delivers two per clock, one from each of its two
-# banks. The third must be in the operand-reuse cache. In a 2 x 2 zigzag each multiply-add shares an operand with the
+# A multiply-add has three register operands, and the register file has two banks
+# ([Jia et al.](https://arxiv.org/abs/1804.06826) found them in Volta). An operand that is still in the operand-reuse
+# cache needn't be read. In a 2 x 2 zigzag each multiply-add shares an operand with the
 # one before. (A name in the kernel's symbol keeps the assembler from reordering them: `kernels/11_register_banks.cu`
 # says how, and how fragile that is.) **What we believe:** the same instructions, fewer operands from the register
 # file.
@@ -671,11 +689,12 @@ lab.step("warptiled")
 lab.ladder_summary()
 
 # %% [markdown]
-# Three counts, all known without a GPU, explain the steps from `coalesced` to `conflict_free`: the floors predict
-# their product, 20 % too high. They explain none of the five steps after it. There the model predicts no change five
-# times, and the rungs are faster four times and slower once. This is the lesson of the last five rungs: once the
-# largest count is the multiply-adds, a count of work says how much there is to gain, and no longer which change gains
-# it. What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
+# Three counts, all known without a GPU, predict four of the steps from `coalesced` to `vectorized` within 15 %: 1.28
+# and measured 1.48, then 2.33 and 2.14, 1.27 and 1.35, 1.54 and 1.44. They don't predict the first step (16.5, measured
+# 11.5), nor the next (1.34, measured 1.05). And they say nothing about the five steps after it: there the model predicts
+# no change five times, and the rungs are faster four times and slower once. This is the lesson of the last five rungs:
+# once the largest count is the multiply-adds, a count of work says how much there is to gain, and no longer which change
+# gains it. What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
 
 # %%
 from worklog.kernel import counters

@@ -56,16 +56,8 @@ def tiles(out: Path) -> None:
     kernels = list[object](
         ["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"]
     )
-    kernels += [at_tile(name, tile) for name, tile in TILES]
+    kernels += [worklog.rung(name).with_tile(**tile) for name, tile in TILES]
     worklog.measure(kernels, [1024, 2048, 4096], out=out)
-
-
-def at_tile(name: str, tile: dict[str, int]) -> Kernel:
-    """A rung with another tile, under a name that says it."""
-    rung = worklog.rung(name)
-    words = " ".join(f"{axis}={value}" for axis, value in tile.items())
-    template = {**rung.template, **tile}
-    return replace(rung, name=f"{name} {words}", template=template, number=None, idea="")
 
 
 def causes(out: Path) -> None:
@@ -81,7 +73,7 @@ def causes(out: Path) -> None:
         changed = replace(rung.with_text(text), name=name, number=None, idea="")
         kernels += [rung_name, changed]
     for name, tile in ISOLATED_TILES:
-        kernels += [name, at_tile(name, tile)]
+        kernels += [name, worklog.rung(name).with_tile(**tile)]
     run = worklog.measure(kernels, [1024, 4096], out=out)
     for size, rungs_counted in ((4096, (*LADDER, *FP32, *TENSOR)), (1024, LADDER)):
         for rung in rungs_counted:

@@ -329,6 +329,21 @@ class Kernel:
         """Return the same kernel with another source text."""
         return replace(self, code=replace(self._cuda, source=text))
 
+    def with_tile(self, **tile: int) -> Kernel:
+        """Return the same kernel with other template parameters, under a name that says them.
+
+        tile: values by parameter, such as BN=128
+        Raises BadSetting for a parameter that the template doesn't have.
+        """
+        for parameter in tile:
+            if parameter not in self.template:
+                known = ", ".join(self.template) or "none"
+                raise BadSetting(
+                    f"{self.name} has no template parameter {parameter}: it has {known}"
+                )
+        name = " ".join([self.name, *(f"{parameter}={value}" for parameter, value in tile.items())])
+        return replace(self, name=name, template={**self.template, **tile}, number=None, idea="")
+
     def with_launch(self, **changed: Any) -> Kernel:
         """Return the same kernel with another main launch.
 

@@ -78,13 +78,13 @@ def step(after: str) -> CodeListing:
 def ladder_summary() -> Table:
     """Return all rungs of the ladder with counts, floors and times at 4096.
 
-    Notes compare what the floors predict for the two halves of the ladder with what was measured.
+    Notes compare what the floors predict for each step with what was measured.
     """
     run = results(shapes=[SIZE])
     bounds = rung_bounds(run, SIZE)
     low, high = spread({name: bound for name, bound in bounds.items() if name != "naive"})
     notes = [f"all but naive take {low:.2f} to {high:.2f} times their floor"]
-    for first, last in (("coalesced", "conflict_free"), ("conflict_free", "warptiled")):
+    for first, last in pairwise(bounds):
         old = bounds[first]
         new = bounds[last]
         if old.measured_ms and new.measured_ms:
@@ -133,15 +133,15 @@ def counts(*kernels: Kernel | str) -> Table:
     return Table.of(f"per multiply-add of a warp, and a bound at {SIZE}: {label}", rows)
 
 
-def register_reads(*names: str) -> Table:
-    """Return how the main loop of each rung's machine code reads registers.
+def register_reads(*kernels: Kernel | str) -> Table:
+    """Return how the main loop of each kernel's or rung's machine code reads registers.
 
     Columns: the share of multiply-adds in the main loop, the registers that each reads, and the
     share that reads two from one bank. Without NVIDIA's disassembler, a note says so.
     """
     rows = []
-    for name, loop in main_loops(names).items():
-        row = {"rung": name}
+    for name, loop in main_loops(kernels).items():
+        row = {"kernel": name}
         row["multiply-adds"] = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
         row["registers read by each"] = f"{loop.register_reads:.2f}"
         row["in a bank conflict"] = percent(loop.bank_conflicts)
@@ -149,17 +149,18 @@ def register_reads(*names: str) -> Table:
     return Table.of(LOOPS if rows else no_sass(), rows)
 
 
-def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
-    """Return the main loop of each rung's machine code.
+def main_loops(kernels: Sequence[Kernel | str]) -> dict[str, MainLoop]:
+    """Return the main loop of each kernel's or rung's machine code, by its name.
 
     There is none without NVIDIA's disassembler.
     """
-    compiled = {name: compile_cuda(rung(name).program) for name in names}
     loops = {}
-    for name, output in compiled.items():
+    for kernel_or_name in kernels:
+        kernel = rung(kernel_or_name) if isinstance(kernel_or_name, str) else kernel_or_name
+        output = compile_cuda(kernel.program)
         loop = loop_of(output.cubin, output.symbol)
         if loop:
-            loops[name] = loop
+            loops[kernel.name] = loop
     return loops
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from worklog.kernel import LadderCounts, MemoryCounts
+from worklog.kernel import LadderCounts, MemoryCounts, moved_from_l2
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import style
 from worklog.plots.marks import RowBar, Rows, annotate, scale
@@ -29,11 +29,13 @@ Counts = Mapping[str, MemoryCounts]  # by rung
 
 @style.chart
 def traffic(counted: LadderCounts | None = None) -> Chart:
-    """Draw each rung's global sectors and shared-memory wavefronts per multiply-add.
+    """Draw each rung's sectors in L1 and shared-memory wavefronts per multiply-add.
 
-    A multiply-add is an instruction of a warp. Sectors are dots on a log scale, with the sectors
-    per load. Wavefronts are bars. Raises WorklogError if the counts that come with the package are
-    missing.
+    A multiply-add is an instruction of a warp. Sectors, which loads and stores ask of L1, are dots
+    on a log scale, with the sectors per load. The subtitle says how few of them L2 moves, where
+    that was counted at this shape. Wavefronts are bars.
+
+    Raises WorklogError if the counts that come with the package are missing.
 
     counted: the counts to draw (default: those that come with the package)
     """
@@ -44,8 +46,8 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         "traffic",
         finding=_finding(rungs),
         subtitle=_subtitle(counted),
-        footer=[counted.label],
-        alt=_alt(rungs),
+        footer=[text for text in (counted.label, _moved_label(counted)) if text],
+        alt=_alt(counted),
     )
     chart = page(texts, ABOVE + rows.height + BELOW)
     bottom = chart.body_bottom + BELOW
@@ -59,27 +61,46 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
 
 
 def _finding(rungs: Counts) -> str:
-    """Return how much less traffic the last rung has than the first."""
+    """Return how many fewer sectors the last rung asks for than the first."""
     first, *_, last = (*rungs, *rungs)
     reduction = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
-    return f"From {first} to {last}, the same work takes {reduction:.0f} times less global traffic"
+    return f"From {first} to {last}, the same work asks L1 for {reduction:.0f} times fewer sectors"
 
 
 def _subtitle(counted: LadderCounts) -> str:
-    """Return the explanation of sectors and hatches."""
+    """Return the explanation of sectors and hatches, and what L2 moved."""
     return (
         f"C = A·B in FP32, {dimensions(counted.shape)}. A multiply-add is one instruction of a "
-        "warp. A sector has 32 bytes: 4 hold 32 neighbouring floats, 16 hold 32 float4. Hatched: "
-        "passes that bank conflicts add."
+        "warp. A sector has 32 bytes: 4 hold 32 neighbouring floats, 16 hold 32 float4."
+        f"{_moved_text(counted)} Hatched: passes that bank conflicts add."
     )
 
 
-def _alt(rungs: Counts) -> list[str]:
-    """Return the alt text: each rung's sectors and wavefronts."""
-    kind = "Memory traffic by rung: global sectors per warp multiply-add and per load"
+def _moved_text(counted: LadderCounts) -> str:
+    """Return what went between L2 and L1 for the first and the last rung, or "" if not counted."""
+    moved, _ = moved_from_l2(counted.shape)
+    first, *_, last = (*counted.rungs, *counted.rungs)
+    if first not in moved or last not in moved:
+        return ""
+    fewer = moved[first] / moved[last]
+    return (
+        f" What L1 doesn't have comes from L2: {moved[first] / 1e9:.1f} GB for {first}, "
+        f"{moved[last] / 1e9:.1f} GB for {last}, {fewer:.1f} times less."
+    )
+
+
+def _moved_label(counted: LadderCounts) -> str:
+    """Return the label of the bytes that the subtitle gives, or ""."""
+    return moved_from_l2(counted.shape)[1] if _moved_text(counted) else ""
+
+
+def _alt(counted: LadderCounts) -> list[str]:
+    """Return the alt text: each rung's sectors and wavefronts, and what L2 moved."""
+    kind = "Memory traffic by rung: sectors asked of L1 per warp multiply-add and per load"
     alt = [f"{kind}; shared wavefronts"]
-    alt += [f"{name} {_dot_text(rung)}; {_bar_text(rung)}" for name, rung in rungs.items()]
-    return alt
+    alt += [f"{name} {_dot_text(rung)}; {_bar_text(rung)}" for name, rung in counted.rungs.items()]
+    moved = _moved_text(counted).strip().rstrip(".")
+    return [*alt, moved] if moved else alt
 
 
 def _dot_text(rung: MemoryCounts) -> str:
@@ -103,7 +124,7 @@ def _draw_sectors(axes: Axes, rows: Rows, rungs: Counts, data_share: float) -> N
 
     data_share: of the axis; the rest is kept for texts
     """
-    _draw_heading(axes, "global memory")
+    _draw_heading(axes, "global memory: asked of L1")
     lowest = _sector_axis(axes, rungs, data_share)
     rows.draw_names(axes)
     for row_y, rung in zip(rows.ys, rungs.values(), strict=True):
