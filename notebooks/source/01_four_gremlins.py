@@ -84,6 +84,11 @@ print(
 )
 
 # %% [markdown]
+# So on this card, in these runs, watching did all that a lock does. Don't conclude that clocks don't matter! Nothing pulled
+# them down here. Power does: `split`, which multiplies on tensor cores, runs into the limit of the card and takes its
+# clock from 1978 MHz, cuBLAS's, to 1670 ([notebook 13](13_fp32_on_tensor_cores.ipynb)): 16 % of any time. No lock keeps a
+# clock that the power doesn't allow. What remains is to read it with each sample, and to say it beside the number.
+#
 # Not all kernels are like that: section 5 of [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
 #
 # ## Gremlin 2: the launch is asynchronous

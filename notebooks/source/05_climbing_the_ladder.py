@@ -141,7 +141,17 @@ lab.step("coalesced")
 # their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 #
 # **What happened:** 11.5 times as fast, not 16. `naive` needs 1.01 times its floor, `coalesced` 1.45 times: something
-# that the floor doesn't count takes time now.
+# that the floor doesn't count takes time now. What do its warps wait for? Nsight Compute samples them:
+
+# %%
+from story.tables import waits
+
+waits("naive", "coalesced")
+
+# %% [markdown]
+# The warps of `naive` stand in the queue to L1, where lookups are the limit: the floor. Those of `coalesced` wait for
+# half of their cycles until a load arrives. Each multiply-add needs its two loads first: that is latency, which no floor
+# counts.
 #
 # ### Puzzle 3: tiles
 #
@@ -412,8 +422,19 @@ lab.step("tiles_2d")
 
 # %% [markdown]
 # **What happened:** wavefronts fall much less than floats, from 0.66 to 0.52, and the kernel is 1.35 times as fast.
-# (Again the block's tile grows at the same step.) The picture shows why in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp
+# The picture shows why in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp
 # use only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
+#
+# And two things changed at once: the thread's tile, and with it the block's, from 64 x 64 to 128 x 128. Which of them
+# pays? We measured `tiles_2d` with the block tile of `tiles_1d`, too:
+
+# %%
+lab.steps("tiles_1d", "tiles_2d BM=64 BN=64", "tiles_2d", sizes=[1024, 4096])
+
+# %% [markdown]
+# All of it is the block's tile! With blocks of 64 x 64, thread tiles gain nothing at 4096, since the conflicts eat what
+# they save. They make the large block possible: 256 threads are enough for it. At 1024, 64 such blocks leave half of the
+# GPU empty, and the step loses.
 #
 # ## 6. Vectorized
 #
@@ -606,7 +627,15 @@ lab.step("double_buffered")
 
 # %% [markdown]
 # **What happened:** 29 % faster. The loads start a tile early, and one of two barriers per tile is gone. Both are waits,
-# and this step changes both. ([Notebook 06](06_roofline.ipynb) shows that half of the load's wait is still there.)
+# and this step changes both. Here is the rung with the second barrier put back, and what the warps wait for:
+
+# %%
+display(lab.steps("double_buffered, two barriers", "double_buffered", sizes=[1024, 4096]))
+waits("conflict_free", "double_buffered")
+
+# %% [markdown]
+# The barrier is 1 % of the 29. The rest is the load: a warp of `conflict_free` spends 14 % of its cycles waiting for
+# global memory, one of `double_buffered` less than 1 %.
 #
 # ## 9. Autotuned
 #
@@ -640,11 +669,21 @@ wide_pipelined = worklog.rung("pipelined").with_tile(BN=256, MIN_BLOCKS=1)
 lab.register_reads(narrow_autotuned, "pipelined", "autotuned", wide_pipelined, "warptiled")
 
 # %% [markdown]
-# **What happened:** it depends on the tile. At 128 x 128, reading ahead makes the kernel 7.6 % faster. At 128 x 256,
+# **What happened:** the rung is slower than `autotuned`, and whether its idea pays depends on the tile. At 128 x 128, reading ahead makes the kernel 7.6 % faster. At 128 x 256,
 # the tile of `autotuned`, it makes it 9.6 % slower (both at 4096). Nothing spills. One number goes with it both times:
 # multiply-adds that read two operands from one register bank fall from 17 to 14 % in the first case, and rise from 15 to
 # 19 % in the second. Is that the cause? Not by itself: `warptiled` has 23 %, and is faster than any of them. (For a long
 # time this page said that these conflicts are *not* it. We had compared two different tiles.)
+#
+# And what does the rung as it stands wait for?
+
+# %%
+waits("autotuned", "pipelined", "register_banks")
+
+# %% [markdown]
+# For global memory, which `double_buffered` had dealt with! 17 % of its warps' cycles, and 1 % in `autotuned`. The
+# source fetches the next tile early in both. But at 128 x 128, the assembler moved the fetch down to the store: one
+# multiply-add lies between them, and 260 in `autotuned` ([notebook 06](06_roofline.ipynb), section 4).
 #
 # ## 11. Register banks
 #
@@ -662,7 +701,16 @@ lab.register_reads("pipelined", "register_banks")
 
 # %% [markdown]
 # **What happened:** each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster. The order
-# isn't all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 06).
+# isn't all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 06). Both
+# hang on a word: with another one than "cutlass" in the symbol, the assembler takes its own order again, in the next
+# rung too.
+
+# %%
+display(lab.steps("register_banks, order not kept", "register_banks", sizes=[1024, 4096]))
+lab.steps("warptiled, order not kept", "warptiled", sizes=[1024, 4096])
+
+# %% [markdown]
+# So 10 % of `register_banks` and 23 % of `warptiled` at 4096 rest on an undocumented rule of one assembler.
 #
 # ## 12. Warp tiles
 #

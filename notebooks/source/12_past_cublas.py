@@ -90,7 +90,8 @@ lab.timeline("async_copies")
 # wait per tile, for the copies and for all warps.
 #
 # **What happened:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of
-# multiply-adds in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep, so the step doesn't isolate the
+# multiply-adds in the loop falls from 92 to 88 %. And warps wait more for shared memory: 13 % of their cycles instead of
+# 8, which leaves more issue slots empty (81 % used instead of 84, at 4096). (The tile changes, too, to 8 deep, so the step doesn't isolate the
 # copies. Two blocks still fit on an SM.)
 #
 # ## 15. Full and empty
@@ -129,8 +130,16 @@ lab.timeline("specialized")
 # The rows of a block differ for the first time. Warps 4 to 11 multiply and wait once per tile, and nothing of theirs
 # lies between two multiplications but that wait.
 #
-# **What happened:** 10 % faster at each size, and 93 % of the loop are multiply-adds. This is what the two rungs before
-# it were for.
+# **What happened:** 10 % faster at each size, and 93 % of the loop are multiply-adds. But which of the two ideas is it?
+# Here is the rung with the tile of the one before:
+
+# %%
+lab.steps("barriers", "specialized BN=128", "specialized", sizes=[1024, 4096])
+
+# %% [markdown]
+# At 4096 it is the tile alone: with 128 x 128, copying warps are 1 % *slower*. They pay at 1024, by 13 %, where a
+# multiprocessor has one block at most. There the larger tile halves the blocks, and loses more than that. (And four
+# warps that only copy leave registers for the larger tile: the rungs before couldn't have it.)
 #
 # A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
 # launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
@@ -163,7 +172,11 @@ lab.timeline("bulk_copies")
 # The multiplying warps do what they did. Of the copying ones, each pair takes every other tile: it stores A's part,
 # requests that of its next tile, and then copies B's.
 #
-# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS.
+# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS. About half of
+# that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
+
+# %%
+lab.steps("bulk_copies, order not kept", "bulk_copies", sizes=[1024, 4096])
 #
 # ## The last wave
 #
@@ -218,7 +231,17 @@ lab.timeline("ragged", few, block=2)
 
 # %% [markdown]
 # The order is that of `equal_shares`, one step later: the shares are cut at other places. **What happened:** the same
-# time at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
+# time at 2048, and 4 % more at 4096 and 8192. At 4096 its FP32 cores are 81 % busy, and those of `equal_shares` 85 %:
+# fewer issue slots are used (91 instead of 94 %), and fewer of them for multiply-adds.
+
+# %%
+from story.tables import waits
+
+waits("barriers", "specialized", "bulk_copies", "equal_shares", "ragged")
+
+# %% [markdown]
+# The warps of `equal_shares` wait for global memory in 14 % of their cycles, those of `bulk_copies` in 3 %. Its FP32 cores
+# are no less busy for that (85 and 84 %), since other warps issue meanwhile.
 #
 # What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain. They stay because rung 26
 # is made of both: its blocks stay on their SMs, share out K only where tiles are few, and take any shape, and it is 1.9

@@ -157,7 +157,15 @@ lab.diff("tf32x3", "fp16x3", hunks=[7, 8])
 
 # %% [markdown]
 # **What happened:** 8 % slower at 4096, and 20 % busy. The tensor cores weren't the limit. The rung reads its rows and
-# columns twice, once for their largest magnitude, and the recordings don't show what else it waits for.
+# columns twice, once for their largest magnitude. What do its warps wait for?
+
+# %%
+from story.tables import waits
+
+waits("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split")
+
+# %% [markdown]
+# For global memory: 27 % of their cycles, and less than 1 % in `tf32x3`. So twice the rate met twice the reads.
 #
 # ## 24. Promotion
 #
@@ -177,7 +185,9 @@ plots.curves(finding, curves, label, x="K", y="rms error, u·D", limit=limit)
 
 # %% [markdown]
 # **What happened:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But
-# the rung is 5 % slower. What the second accumulator costs beside its additions, the recordings don't show.
+# the rung is 5 % slower. Its warps wait for the same as those of rung 23, each share within 3 points (above). What grows
+# is what they issue: about 11 % more, by the used issue slots (37 and 35 %) and the times. One addition per 384
+# multiply-adds isn't nothing, where a tensor core does 2048 of them in one instruction.
 #
 # ## 25. Warp groups
 #
@@ -298,9 +308,10 @@ power_cap()
 
 # %% [markdown]
 # **What happened:** at 4096, the card takes 692 of its 700 W with either format, and INT8 is 1.3 times as fast; at
-# 8192, 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. INT8
-# reaches a smaller share of its peak than FP16 does, and the recording doesn't say whether the card's power cap or
-# cuBLAS's product of INT8 is the cause: another kernel may do better.
+# 8192, 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. Is it
+# the power cap? Hardly: INT8 runs at 1905 MHz and FP16 at 1470 (at 8192: 1800 and 1410). Clock for clock, cuBLAS's
+# product of INT8 reaches 40 to 45 % of the peak, and that of FP16 80 to 84 %. So it is this one product of INT8 that is
+# slow, and another kernel may do better.
 #
 # ## FP32's range
 #

@@ -1,4 +1,4 @@
-"""Tables of single notebooks: what hides the latency of L2 (06), a card at its power limit (13)."""
+"""Tables of the story: what warps wait for (05, 06, 12, 13), what hides L2's latency (06), power (13)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from worklog.kernel import no_sass, rung
 from worklog.lab.ladder_tables import LOOPS, main_loops
-from worklog.runs import Calibration, recordings
+from worklog.runs import Calibration, Run, recordings
 from worklog.runs.text import Table, duration, percent
 
 
@@ -28,6 +28,43 @@ def fetched_ahead(calibration: Calibration, *names: str) -> Table:
         row["a warm L2 saves"] = f"{cold_wait - warm_wait:.0f}"
         rows.append(row)
     return Table.of(LOOPS if rows else no_sass(), rows)
+
+
+# What Nsight Compute calls a warp's state, and what it means here.
+STATES = {
+    "selected": "issues",
+    "not_selected": "ready",
+    "long_scoreboard": "global memory",
+    "lg_throttle": "its queue",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "its queue ",
+    "barrier": "barrier",
+    "dispatch": "register operands",
+}
+
+
+def waits(*names: str, size: int = 4096) -> Table:
+    """Return what the warps of each rung do with their cycles, in percent, as Nsight Compute counts.
+
+    Columns: issuing an instruction; ready, while another warp issues; waiting for data of global
+    memory, for room in the queue to it, for data of shared memory and room in its queue, at a
+    barrier, or for operands of a register bank; and all other waits.
+    """
+    run = Run.load(recordings("chapters")["h200_causes"], "recorded")
+    shape = (size, size, size)
+    counted = {counters.kernel: counters for counters in run.counters if counters.shape == shape}
+    rows = []
+    for name in names:
+        stalls = counted[name].stalls
+        total = sum(stalls.values())
+        row: dict[str, str] = {"rung": name}
+        for state, meaning in STATES.items():
+            row[meaning] = percent(stalls.get(state, 0.0) / total)
+        others = sum(share for state, share in stalls.items() if state not in STATES)
+        row["other"] = percent(others / total)
+        rows.append(row)
+    ncu = counted[names[0]].ncu
+    return Table.of(f"cycles of the warps at {size}: {run.label} · Nsight Compute {ncu}", rows)
 
 
 def power_cap() -> Table:

@@ -307,8 +307,97 @@ def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap():
     faster = [made["FP16", size]["us"] / made["INT8", size]["us"] for size in (4096, 8192)]
     assert faster == approx([1.3, 1.37], abs=0.02)
     assert [6 / 3 / times for times in faster] == approx([1.5, 1.5], abs=0.05)
+    clocks = {key: row["sm_mhz"] for key, row in made.items()}
+    assert [clocks["INT8", 4096], clocks["FP16", 4096]] == [1905, 1470]
+    assert [clocks["INT8", 8192], clocks["FP16", 8192]] == [1800, 1410]
+    per_clock = {"INT8": 132 * 8192, "FP16": 132 * 4096}  # operations, by the data sheet's peaks
+    of_peak = {
+        (name, size): 2 * size**3 / (row["us"] * row["sm_mhz"] * per_clock[name])
+        for (name, size), row in made.items()
+        if name in per_clock
+    }
+    assert [of_peak["INT8", size] for size in (4096, 8192)] == approx([0.40, 0.45], abs=0.01)
+    assert [of_peak["FP16", size] for size in (4096, 8192)] == approx([0.80, 0.84], abs=0.01)
     watts = [made[name, 4096]["watts"] for name in ("INT8", "FP16")]
     assert watts == approx([692, 692], abs=0.6) and document["limit_watts"] == 700
+
+
+CAUSES = Run.load(recordings("chapters")["h200_causes"], "recorded")
+
+
+def faster(before: str, after: str, size: int) -> float:
+    """How many times as fast a kernel is as another, both in the run that isolates parts of steps."""
+    us = {m.kernel: m.us or math.nan for m in CAUSES.measurements if m.shape == (size,) * 3}
+    return us[before] / us[after]
+
+
+def state(rung: str, name: str, size: int = 4096) -> float:
+    """The percentage of its cycles that a warp is in a state, as Nsight Compute names it."""
+    [stalls] = [c.stalls for c in CAUSES.counters if (c.kernel, c.shape[0]) == (rung, size)]
+    return 100 * stalls.get(name, 0.0) / sum(stalls.values())
+
+
+def used(rung: str, unit: str) -> float:
+    """The percentage of a unit's peak at 4096."""
+    [values] = [c.values for c in CAUSES.counters if (c.kernel, c.shape[0]) == (rung, 4096)]
+    return values[unit]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "at_1024", "at_4096"),
+    [
+        ("tiles_1d", "tiles_2d BM=64 BN=64", 0.762, 1.002),
+        ("tiles_2d BM=64 BN=64", "tiles_2d", 0.698, 1.339),
+        ("double_buffered, two barriers", "double_buffered", 1.018, 1.010),
+        ("barriers", "specialized BN=128", 1.129, 0.990),
+        ("specialized BN=128", "specialized", 0.559, 1.114),
+        ("register_banks, order not kept", "register_banks", 1.157, 1.101),
+        ("warptiled, order not kept", "warptiled", 1.144, 1.235),
+        ("bulk_copies, order not kept", "bulk_copies", 1.031, 1.035),
+    ],
+)
+def test_what_one_part_of_a_step_gains_alone(before, after, at_1024, at_4096):
+    """One change, one run, one card: the tile, the barrier, the copying warps or the order of multiply-adds."""
+    assert [faster(before, after, size) for size in (1024, 4096)] == approx(
+        [at_1024, at_4096], abs=1e-3
+    )
+
+
+def test_what_the_warps_of_a_rung_wait_for_where_a_notebook_says_so():
+    assert state("naive", "lg_throttle") > 90
+    assert state("coalesced", "long_scoreboard") == approx(51, abs=0.5)
+    memory = [state(name, "long_scoreboard") for name in ("conflict_free", "double_buffered")]
+    assert memory == approx([13.8, 0.7], abs=0.1)
+    fetched_late = [state(name, "long_scoreboard") for name in ("pipelined", "autotuned")]
+    assert fetched_late == approx([17, 1.3], abs=0.1)
+    assert [ahead_of("pipelined"), ahead_of("autotuned")] == [1, 260], "of the same two rungs"
+    shared = [state(name, "short_scoreboard") for name in ("lane_map", "async_copies")]
+    assert shared == approx([8.3, 12.9], abs=0.1)
+    assert [used(name, "issue slots") for name in ("lane_map", "async_copies")] == approx(
+        [84, 81], abs=0.5
+    )
+    tensor = [state(name, "long_scoreboard") for name in ("tf32x3", "fp16x3")]
+    assert tensor == approx([0.2, 26.7], abs=0.1)
+
+
+def test_ragged_uses_fewer_slots_than_equal_shares_and_fewer_of_them_to_multiply():
+    slots = [used(name, "issue slots") for name in ("equal_shares", "ragged")]
+    lanes = [used(name, "FP32 cores") for name in ("equal_shares", "ragged")]
+    assert slots == approx([94, 91], abs=0.6) and lanes == approx([85, 81], abs=0.6)
+    assert lanes[1] / slots[1] < lanes[0] / slots[0]
+    waits = [state(name, "long_scoreboard") for name in ("equal_shares", "bulk_copies")]
+    assert waits == approx([13.9, 2.9], abs=0.1) and used("bulk_copies", "FP32 cores") < lanes[0]
+
+
+def test_promoted_waits_as_fp16x3_does_and_issues_more():
+    stalls = {
+        name: {c.kernel: c for c in CAUSES.counters if c.shape[0] == 4096}[name].stalls
+        for name in ("fp16x3", "promoted")
+    }
+    for reason in stalls["fp16x3"]:
+        assert state("promoted", reason) == approx(state("fp16x3", reason), abs=3), reason
+    more = used("promoted", "issue slots") / used("fp16x3", "issue slots")
+    assert more / times("fp16x3", "promoted", 4096)[0] == approx(1.11, abs=0.01)
 
 
 def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():

@@ -10,12 +10,14 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
+from tests.record.tune import SLOW
 from worklog.cli.figures import at_4096, markers, rewrite
-from worklog.kernel import FP32, RUNGS, TENSOR
+from worklog.kernel import FP32, RUNGS, TENSOR, rung
 from worklog.kernel.best import table
+from worklog.plots.diagrams.facts import CANCELLING
 from worklog.plots.selection import class_of, error_of, leaders, rate
-from worklog.problem import drawn
-from worklog.runs import CUBLAS, Measurement, Run, cells, recordings
+from worklog.problem import Shape, drawn
+from worklog.runs import CUBLAS, Measurement, Run, cells, recorded_run, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -43,6 +45,7 @@ def parts() -> dict[str, str]:
         "introduction": introduction(),
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
+        "bubble": bubble(),
         "chapters": chapters(recorded),
         "changes": changes(),
     }
@@ -57,6 +60,25 @@ def introduction() -> str:
 
 def chapter(name: str) -> Run:
     return Run.load(recordings(CHAPTERS)[name])
+
+
+def bubble() -> str:
+    """The launch bubble of the headline's kernel on the machine of the article's recording."""
+    run = recorded_run()
+    kernel, shape = CANCELLING
+    [correct] = run.select(kernel, shape, {})
+    [biased] = run.select(kernel, shape, {"queue": False})
+    cublas_us = [(m.us or 0.0) * (m.ratio or 0.0) for m in (correct, biased)]
+    numbers = {
+        "kernel": kernel,
+        "ours": (biased.us or 0.0) - (correct.us or 0.0),
+        "cublas": cublas_us[1] - cublas_us[0],
+        "correct": 100 * (correct.ratio or 0.0),
+        "share": 100 * (biased.ratio or 0.0),
+        "sources": run.label,
+    }
+    text = WORDS["text"]["headline"].strip().format(**numbers)
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def in_a_row(kernel: str) -> float:
@@ -76,10 +98,15 @@ def pictures(run: Run) -> str:
     libraries = {m.kernel: m for m in chapter("h200_libraries").select(shape=plain.problem)}
     named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
     named = {"tensor": tensor, **named}
+    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
+    isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
     largest = {m.kernel: error[0] for m in run.measurements if (error := error_of(m)) is not None}
     numbers = {
         "error": largest[tensor.kernel] / largest[CUBLAS],
         "in_a_row": in_a_row(tensor.kernel),
+        "chosen": chosen,
+        "order": isolated[f"{chosen.name}, order not kept"] / isolated[chosen.name],
+        "chosen_file": Path(chosen.file).name,
         **named,
     }
     numbers["rate"] = {name: rate(m.tflops) for name, m in named.items()}
@@ -108,7 +135,8 @@ def chapters(run: Run) -> str:
         )
         named += measured
     shapes = drawn(48, 42, table().shapes)
-    at_shapes = [m for m in chapter("h100_drawn").select("best") if m.problem in shapes]
+    drawn_run = chapter("h100_drawn")
+    at_shapes = [m for m in drawn_run.select("best") if m.problem in shapes]
     ratios = {m.problem: 100 * (m.ratio or 0.0) for m in at_shapes}
     long = [
         100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US
@@ -120,6 +148,10 @@ def chapters(run: Run) -> str:
     }
     of_drawn |= {"long": len(long), "long_mean": geometric_mean(long), "long_us": LONG_US}
     of_drawn |= {"long_median": median(long), "largest": max(max(s.m, s.n, s.k) for s in ratios)}
+    known = [Shape.of(size) for size in SLOW.split()]
+    at_known = [m.ratio or 0.0 for shape in known for m in drawn_run.select("best", shape, {})]
+    of_drawn |= {"known": len(at_known), "slower": sum(ratio < 1 for ratio in at_known)}
+    of_drawn |= {"slowest": 100 * min(at_known)}
     words = {"first": first, "last": last, "shares": shares, **of_drawn}
     return "\n\n".join(reversed(picture("accuracy", [*named, *at_shapes[:1]], words)))
 
@@ -188,8 +220,16 @@ def comparison_table(comparison: Comparison) -> str:
     since = open_comparison(part="intervals")
     coverage = {(row["work"], row["of"]): row for row in since.document["promises"]["coverage"]}
     wall_s = coverage[CUBLAS, SIZE]["wall_s"]
+    at_shortest = comparison.us(KNOWN, shortest)
+    overhead = ""
+    if {"worklog, offset kept", "worklog, CUPTI"} <= at_shortest.keys():
+        overhead = (
+            "worklog's reading is without the event overhead, which it calibrates on such a kernel "
+            f"and the others contain: with it, it reads {at_shortest['worklog, offset kept']:.2f} "
+            f"µs, and the GPU's own tracer (CUPTI) {at_shortest['worklog, CUPTI']:.1f} µs. "
+        )
     moved = f"worklog now moves the buffers during a measurement: {wall_s:.2f} s ({since.label})."
-    return f"{table}\n\nThe last two rows: {comparison.label}. {moved}"
+    return f"{table}\n\nThe last two rows: {comparison.label}. {overhead}{moved}"
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ PUZZLES = {
         {"sectors": 1.1},
         (
             (
-                "look at the global sectors: each float should come from global memory once per "
-                "block, not once per thread"
+                "look at the global sectors: a block should ask for each float once, "
+                "not once for each thread"
             ),
             (
                 "before the inner loop, each thread copies one element into As and one into Bs; "
