@@ -17,6 +17,13 @@ RIGHT = A @ B
 ALL = slice(None)
 
 
+def in_eight_bits(values: Float32, bits: int, largest: float) -> Float32:
+    """Integers rounded to a significand of so many bits, and at most the largest number in size."""
+    (fraction, exponent) = np.frexp(values)
+    short = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+    return np.clip(short, -largest, largest).astype(np.float32)
+
+
 def noise(*place: Any) -> Callable[[Float32], None]:
     """Values that no known mistake gives."""
 
@@ -107,6 +114,19 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
             "An operand lost its low bits",
         ),
         (lambda c: c + A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is added twice"),
+        (
+            lambda c: in_eight_bits(A, 4, 448) @ in_eight_bits(B, 4, 448),
+            "rows",
+            "columns",
+            "A and B are rounded to FP8 (e4m3)",
+        ),
+        (
+            lambda c: in_eight_bits(A, 3, 57344) @ in_eight_bits(B, 3, 57344),
+            "rows",
+            "columns",
+            "A and B are rounded to FP8 (e5m2)",
+        ),
+        (lambda c: in_eight_bits(A, 4, 448) @ B, "rows", "columns", ""),
     ],
 )
 def test_the_usual_mistakes_are_named(change, rows, columns, guess):

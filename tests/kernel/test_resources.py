@@ -37,6 +37,10 @@ BODIES = {
         'unsigned short y; asm("{  cvt.rn.f16.f32 %0, %1;}" : "=h"(y) : "f"(A[0])); C[0] = y;',
         {SHORTENED: 1},
     ),
+    "eights": (
+        'unsigned short y; asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %1;" : "=h"(y) : "f"(A[0])); C[0] = y;',
+        {SHORTENED: 1},
+    ),
     "power": ("C[0] = __expf(A[0]);", {APPROXIMATE: 1}),
     "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED: 1}),
     "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE: 1}),
@@ -125,6 +129,14 @@ def test_flushing_and_tensor_cores_are_shown():
 def test_code_that_contradicts_a_claim_is_a_warning(counts, claimed, warned):
     found = InstructionMix(counts).warnings(claimed)
     assert len(found) == bool(warned) and warned in "".join(found)
+
+
+@pytest.mark.parametrize("claimed", ["fp32", "bf16"])
+def test_products_of_8_bit_floats_are_below_every_class(claimed):
+    assert InstructionMix({TENSOR: 1}, ("e4m3", "e5m2")).warnings(claimed) == [
+        f"{claimed} is claimed, and the code multiplies 8-bit floats (e4m3, e5m2), which are less "
+        "precise than every precision class"
+    ]
 
 
 def test_the_ladder_is_plain_fp32():

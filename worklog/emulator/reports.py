@@ -24,9 +24,11 @@ INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of
 # their block reach, whole warps at different instructions of one barrier, member masks that name
 # lanes that have exited (PTX waits only for the others), instructions whose last bits only the
-# hardware defines, reads of a clock, and the plain first read of a loop of compare-and-swap.
+# hardware defines, reads of a clock, the plain first read of a loop of compare-and-swap, and copies
+# to shared memory that nobody has waited for.
 WARNINGS = (
     "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
+    "copy-at-exit",
 )  # fmt: skip
 
 

@@ -59,6 +59,9 @@ OPERAND_BITS = {
 }  # significands of shorter formats: integers up to 2^bits are exact
 MOST_TILES = 32  # per side
 SAMPLES = 64
+# Bits of the fraction, the smallest normal number's exponent, and the largest number.
+EIGHT_BITS = {"e4m3": (3, -6, 448.0), "e5m2": (2, -14, 57344.0)}
+SHORT_SUMS = 2.0**-10  # relative error of tensor cores' sums of 8-bit floats, with room
 READ_OUTSIDE = "an input was read out of bounds (NaN surrounds A and B), or"
 NEVER_WRITTEN = "C was never written: it holds what was there before."
 UNWRITTEN = "These elements were never written: they hold what was there before."
@@ -518,10 +521,37 @@ def _missing_terms(c: Any, expected: Any, mask: Which, *, a: Float64 | Float32, 
             return f"{text.format(k=explaining[0])} in every wrong element (K = {terms.shape[1]})."
     if replaced := _replaced_terms(terms, error):
         return replaced
+    for type_ in EIGHT_BITS:
+        if _is_product_of_eights(
+            c[rows, columns], expected[rows, columns], a[rows], b.T[columns], type_
+        ):
+            return f"A and B are rounded to FP8 ({type_})."
     rounding = np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]
     if (np.abs(error[:, 0]) <= rounding).all() and len(places) > mask.size / 2:
         return "An operand lost its low bits: TF32, FP16 or BF16?"
     return ""
+
+
+def _is_product_of_eights(c: Any, expected: Any, a: Any, b: Any, type_: str) -> bool:
+    """Return whether wrong elements are right for operands that are rounded to 8-bit floats.
+
+    a, b: the factors of each element, (samples, K)
+    """
+    terms = _rounded_to_eight(a, type_) * _rounded_to_eight(b, type_)
+    product = terms.sum(axis=1)
+    tolerance = SHORT_SUMS * np.abs(terms).sum(axis=1)
+    is_equal = np.abs(c - product) <= tolerance
+    is_other = np.abs(expected - product) > tolerance
+    return bool(is_equal.all() and is_other.mean() > 1 / 2)
+
+
+def _rounded_to_eight(values: Any, type_: str) -> Float64:
+    """Return numbers as 8-bit floats have them, at most the largest one in size."""
+    fraction, lowest, largest = EIGHT_BITS[type_]
+    exponents = np.maximum(np.frexp(values.astype(np.float64))[1] - 1, lowest)
+    unit = np.ldexp(1.0, exponents - fraction)
+    rounded: Float64 = np.clip(np.rint(values / unit) * unit, -largest, largest)
+    return rounded
 
 
 def _replaced_terms(terms: Float64, error: Float64) -> str:

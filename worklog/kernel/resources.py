@@ -348,6 +348,7 @@ class Compiled:
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
+EIGHT_BITS = ("e4m3", "e5m2")
 TENSOR = "tensor-core instructions"
 SHORTENED = "conversions to a shorter format"
 TRUNCATED = "sums or products that truncate"
@@ -356,7 +357,7 @@ _ARITHMETIC = r"(?:add|sub|mul|fma|mad)\b"
 # mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 and fma.rz.ftz.f32.
 KINDS = {
     TENSOR: r"(?:mma|wmma\.mma|wgmma\.mma_async|tcgen05\.mma)\b",
-    SHORTENED: r"cvt\..*\b(?:tf32|b?f16(?:x2)?)\b.*\.f32$",
+    SHORTENED: r"cvt\..*\b(?:tf32|b?f16(?:x2)?|e4m3x2|e5m2x2)\b.*\.f32$",
     "instructions that flush subnormals to zero": r".*\.ftz\b",
     "approximate functions": r".*\.(?:approx|full)\b",
     TRUNCATED: rf"{_ARITHMETIC}.*\.rz\b",
@@ -413,6 +414,13 @@ class InstructionMix:
 
     def warnings(self, claimed: str) -> list[str]:
         """Return how the code contradicts the claimed precision class; never a verdict."""
+        if eights := [type_ for type_ in self.operands if type_ in EIGHT_BITS]:
+            return [
+                (
+                    f"{claimed} is claimed, and the code multiplies 8-bit floats "
+                    f"({', '.join(eights)}), which are less precise than every precision class"
+                )
+            ]
         if claimed == "fp32" and TENSOR in self.counts:
             return [
                 (

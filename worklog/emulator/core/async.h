@@ -212,6 +212,9 @@ static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i,
     if (rank >= l->blocks)
       report_thread(l, b, BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size,
                     NUMBERS(x.start, x.size, far));
+    int there = (int)(x.start / l->shared_stride);
+    if (rank < l->blocks && l->checking && b->left >> there & 1)
+      report_lanes(l, b, w, BLOCK_LEFT, x.pc, 1u << lane, 0);
     Mbarrier *m = rank < l->blocks ? find(l, b, x.pc, x.thread, (int64_t)barrier) : NULL;
     if (!m)
       continue;
@@ -258,6 +261,10 @@ static void finish_copies(Launch *l, Block *b) {
     const Box *x = &b->async->stores[n];
     report_thread(l, b, STORE_UNWAITED, x->pc, NONE, x->thread, 0, NULL);
     move_box(l, x, b->shared.data + x->start, 0);
+  }
+  for (int n = 0; b->async && l->checking && n < b->async->loads_count; n++) {
+    const Box *x = &b->async->loads[n];
+    report_thread(l, b, LOAD_UNWAITED, x->pc, NONE, x->thread, 0, NULL);
   }
 }
 

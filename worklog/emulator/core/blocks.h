@@ -262,6 +262,18 @@ static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instr
   return l->status ? STOP : NEXT;
 }
 
+/* The threads of a block of a cluster exit. Arrivals at its mbarriers from other blocks must come
+ * before. known: what its threads know */
+static void leave_mbarriers(Launch *l, Block *b, int32_t pc, int rank, const View *known) {
+  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
+    const Mbarrier *m = &b->async->mbarriers[k];
+    if (!m->alive || !m->remote_pc || m->start / l->shared_stride != rank)
+      continue;
+    if (m->remote_time > time_of(&known->own, m->remote_thread))
+      report_thread(l, b, LEFT_EARLY, m->remote_pc - 1, pc, m->remote_thread, m->start, NULL);
+  }
+}
+
 /* Lanes of a warp exit. What other blocks of the cluster did to the block's shared memory must come
  * before its end. */
 static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
@@ -289,6 +301,7 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
                     (int64_t)(place * (uint64_t)l->grain), NULL);
     }
   }
+  leave_mbarriers(l, b, pc, rank, &all);
 }
 
 /* bar and barrier in any form. a: the number; b: the count of threads, or NONE; c: the predicate of
@@ -342,6 +355,18 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
   note(l, b, w, NULL, pc, SHARED, mask, NULL);
   return l->status ? STOP : PARKED;
+}
+
+/* setmaxnreg, at a block's end. PTX ISA: all warps of a warp group execute the same one. */
+static void check_register_groups(Launch *l, Block *b) {
+  for (int k = 0; k < b->warps_count; k++) {
+    int own = k % own_warps(l, b), first = k - own % 4;
+    if (b->warps[k].registers_pc != b->warps[first].registers_pc) {
+      int odd = b->warps[k].registers_pc == NONE ? first : k;
+      const Warp *w = &b->warps[odd];
+      report_lanes(l, b, w, PART_OF_GROUP, w->registers_pc, 1, 0);
+    }
+  }
 }
 
 /* setmaxnreg, at a block's end. It has what a launch gives to all of its threads: registers come in

@@ -47,6 +47,8 @@ CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
 CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
 READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
+WAITING = "\n{0} threads wait at barrier {1} in line {line}"
+FOR_COUNT = ", which is for {2} threads"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the
 # event's numbers; {line}: of the other place, with its caller. The other fields are those of
@@ -103,7 +105,7 @@ REPORT = {
     "REGISTERS_WANTED": ("registers", "waits for ever: the block's warps want {value} registers, of {have}"),
     "MATRIX_OUTSIDE": ("shared-out-of-bounds", "reads up to byte {value} of the block's {more} bytes of shared memory"),
     "MATRIX_UNWRITTEN": ("uninitialised-shared", "multiplies shared memory that no thread has written"),
-    "PART_OF_GROUP": ("divergent-warp", "executes wgmma, which needs 4 whole warps from a multiple of 4 on"),
+    "PART_OF_GROUP": ("divergent-warp", "executes {op}, which needs 4 whole warps from a multiple of 4 on"),
     "NO_GROUP_FENCE": ("missing-fence", "executes wgmma.mma_async before any wgmma.fence"),
     "DESCRIPTORS": ("descriptor", "gives a matrix descriptor that differs from its warp's others"),
     "MISSING_PROXY_FENCE": (
@@ -126,6 +128,10 @@ REPORT = {
     "STORE_UNWAITED": (
         "missing-wait", "exits before its copy from shared memory has been waited for: commit it, and use "
         "wait_group.read",
+    ),
+    "LOAD_UNWAITED": (
+        "copy-at-exit", "exits while its copy to shared memory may be in flight: wait for the copy's mbarrier, or don't "
+        "copy more than is used",
     ),
     "UNFENCED_INIT": (
         "unfenced-init", f"copies with {AT}, whose mbarrier.init no fence.mbarrier_init or fence.proxy.async follows",
@@ -204,7 +210,7 @@ def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int
     if name in RACES:
         _race(program, memory, event, RACES[name])
         return
-    if name == "PHASE_LACKS":
+    if name in ("PHASE_LACKS", "BARRIER_LACKS"):
         return
     code = program.kernel.instructions
     instruction = code[int(event["pc"])]
@@ -339,6 +345,7 @@ def _fields(
         "lanes": batch.block_lanes,
         "have": REGISTERS // batch.threads // 8 * 8 * batch.threads,
         "uses": "multiplies" if is_wgmma else "copies",
+        "verb": "uses",
         "reader": "wgmma" if is_group else "copy",
         "wait": "wgmma.wait_group" if is_group else "cp.async.bulk.wait_group.read",
         "overwrites": "reads",
@@ -469,15 +476,20 @@ def reported(events: Array) -> Array:
     return remaining[np.argsort(remaining["kind"] != kinds["IN_FLIGHT"], kind="stable")]
 
 
-def missing_arrivals(events: Array) -> str:
-    """Return what is missing at the mbarriers that threads wait for."""
-    text = ""
+def missing_arrivals(program: LoadedProgram, events: Array) -> str:
+    """Return what is missing at the mbarriers and barriers that threads wait for."""
+    lines = []
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
         numbers = event["numbers"].tolist()
-        text += LACKS.format(*numbers)
-        if numbers[5]:
-            text += f" and {numbers[5]} bytes"
-    return text
+        bytes_missing = f" and {numbers[5]} bytes" if numbers[5] else ""
+        lines.append(LACKS.format(*numbers) + bytes_missing)
+    for event in events[events["kind"] == enum("event_kind")["BARRIER_LACKS"]]:
+        numbers = event["numbers"].tolist()
+        instruction = program.kernel.instructions[int(event["pc"])]
+        line = f"{instruction.line}{called(instruction)}"
+        for_count = FOR_COUNT.format(*numbers) if numbers[2] else ""
+        lines.append(WAITING.format(*numbers, line=line) + for_count)
+    return "".join(dict.fromkeys(lines))
 
 
 def report_endless(
@@ -542,17 +554,21 @@ def _location(program: LoadedProgram, batch: Batch, block: Block, ran: Sequence[
         if start <= first and last <= stop:
             loops.append((start, stop))
     start, stop = min(loops, key=lambda loop: loop[1] - loop[0], default=(block.start, block.stop))
-    lines = []
-    for instruction in program.kernel.instructions[start:stop]:
-        is_constant = instruction.parts[0] == "mov"  # compilers state odd lines for constants
-        if instruction.line and not instruction.caller and not is_constant:
-            lines.append(instruction.line)
-    if not lines:
+    # Compilers state odd lines for constants.
+    instructions = [
+        instruction
+        for instruction in program.kernel.instructions[start:stop]
+        if instruction.line and instruction.parts[0] != "mov"
+    ]
+    of_kernel = [instruction for instruction in instructions if not instruction.caller]
+    if not instructions:
         return f"near instruction {block.stop}"
-    loop = _loop_line(batch.source, min(lines)) if loops else 0
-    if loop:
-        return f"in the loop of line {loop}: {batch.text(loop)}"
-    return f"near line {lines[-1]}: {batch.text(lines[-1])}"
+    last_instruction = (of_kernel or instructions)[-1]
+    lines = [instruction.line for instruction in of_kernel or instructions]
+    if loop := _loop_line(batch.source, min(lines)) if loops else 0:
+        return f"in the loop of line {loop}{called(last_instruction)}: {batch.text(loop)}"
+    line = last_instruction.line
+    return f"near line {line}{called(last_instruction)}: {batch.text(line)}"
 
 
 def _loop_line(source: str, first: int) -> int:

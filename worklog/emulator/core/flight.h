@@ -43,7 +43,8 @@ typedef struct { /* arrivals of lanes of a warp once their cp.async before `firs
 typedef struct {
   int64_t start, count, pending, bytes, phase, waited;
   int32_t owner, pc, alive, fenced, refused, expected_pc, expected_thread;
-  uint32_t clock;
+  int32_t remote_pc, remote_thread; /* of the last arrival from another block; the pc plus 1 */
+  uint32_t clock, remote_time;
   VectorClock gathered, done;
 } Mbarrier;
 

@@ -422,6 +422,19 @@ static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, c
   append(l, &b->chunks, &own->tracked, &own->tracked_count, &new, sizeof new);
 }
 
+/* Lanes arrive at an mbarrier, which must be there if it is another block's. */
+static void arrive_remotely(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc,
+                            uint32_t lanes) {
+  int rank = (int)(m->start / l->shared_stride);
+  if (rank == rank_of(l, b, w))
+    return;
+  if (b->left >> rank & 1)
+    report_lanes(l, b, w, BLOCK_LEFT, pc, lanes, 0);
+  m->remote_pc = pc + 1;
+  m->remote_thread = first_of(b, w) + __builtin_ctz(lanes);
+  m->remote_time = b->clock;
+}
+
 /* Lanes use mbarriers: those of one mbarrier together. */
 static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                         uint32_t mask) {
@@ -453,8 +466,10 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       track(l, b, w, m, pc, i, lanes);
     if (i->op == WAIT_FOR)
       land(l, b, (int)(m - b->async->mbarriers));
-    if (i->op == ARRIVE_AT && l->checking && !(operands->flags & RELAXED))
+    if (i->op == ARRIVE_AT && l->checking && !(operands->flags & RELAXED)) {
+      arrive_remotely(l, b, w, m, pc, lanes);
       vc_release(l, b, &m->gathered, number_of_warp(b, w), lanes);
+    }
     FOR_LANES(k, lanes) {
       int64_t number = value_of(w, operands->number, k, i->op == ARRIVE_AT);
       if (i->op == WAIT_FOR)

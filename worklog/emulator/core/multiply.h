@@ -183,8 +183,7 @@ static void unpack_both(const Form *f, Matrices *x) {
   int depth = f->depth, floats = f->type < S32, found, all = 0;
   for (int m = 0; m < f->rows; m++) {
     float *significands = x->significand_a + (floats ? m * depth : 0);
-    found =
-        unpack(f, x->a[m], f->type, f->negated[0], significands, x->exponent_a + m * depth, 1);
+    found = unpack(f, x->a[m], f->type, f->negated[0], significands, x->exponent_a + m * depth, 1);
     x->odd_a[m] = found & 1;
     all |= found;
   }
@@ -192,8 +191,7 @@ static void unpack_both(const Form *f, Matrices *x) {
   for (int n = 0; n < f->columns; n++) {
     int place = n / WIDE * WIDE * depth + n % WIDE;
     float *significands = x->significand_b + (floats ? place : 0);
-    found =
-        unpack(f, x->b[n], f->other, f->negated[1], significands, x->exponent_b + place, WIDE);
+    found = unpack(f, x->b[n], f->other, f->negated[1], significands, x->exponent_b + place, WIDE);
     x->odd_b[n / WIDE] |= found & 1;
     all |= found;
   }
@@ -215,9 +213,9 @@ static double add_plainly(const Form *f, const Matrices *x, int m, int n, int st
   return c;
 }
 
-/* c + a row of A times 8 columns of B, for k from `start` on: exact, in units of 2^(emax - fraction)
- * that each term is truncated to. The terms are below 2^27, or of 8-bit floats 2^15, so two sums of
- * at most 8, or 16, of them each fit. odd: some number may not be finite. */
+/* c + a row of A times 8 columns of B, for k from `start` on: exact, in units of 2^(emax -
+ * fraction) that each term is truncated to. The terms are below 2^27, or of 8-bit floats 2^15, so
+ * two sums of at most 8, or 16, of them each fit. odd: some number may not be finite. */
 static inline void add_floats(const Form *f, const Matrices *x, int m, int n, int start,
                               const float *sums, int odd, double *out) {
   Floats c = *(const Floats *)sums;

@@ -93,7 +93,7 @@ def run(
             status=status,
             executed=executed,
             half=arrays["half"],
-            missing=findings.missing_arrivals(reported),
+            missing=findings.missing_arrivals(program, reported),
         )
     lengths = [block.stop - block.start for block in program.flow.blocks]
     threads = np.repeat(executed[:, 1], lengths)

@@ -85,10 +85,11 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   }
   if (i->kind == ACCESS) {
     const Site *s = &l->sites[i->site];
-    /* which it leaves unwritten */
+    /* which it leaves unwritten, unless a wgmma is still writing the value */
     int own = s->op == STORE && (s->space == SHARED || s->space == LOCAL);
-    for (int k = 0; k < 4 && s->op != LOAD && !own; k++)
-      if (s->values[k] != NONE)
+    for (int k = 0; k < 4 && s->op != LOAD; k++)
+      if (poisoned(w, s->values[k]) &&
+          (!own || l->code[poison_of(w, s->values[k])->pc].kind == WGMMA))
         use(l, b, w, pc, s->values[k], mask);
     for (int k = 0; k < s->count && s->op != STORE; k++)
       set_poison(w, s->op == LOAD ? s->values[k] : s->results[k], mask, 0, NONE);

@@ -85,8 +85,10 @@ static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, cons
         add_floats(f, x, m, n, k, (float *)(old + n), odd, total);
         for (int j = 0; j < WIDE; j++)
           words[j] = half ? to_half(total[j]) : sum_in_float(f, total[j]);
-        for (int j = 0; j < WIDE; j++)
+        for (int j = 0; j < WIDE; j++) {
           old[n + j] = half ? float_bits((float)from_half(words[j])) : words[j];
+          odd |= (old[n + j] & 0x7F800000) == 0x7F800000; /* for the next step */
+        }
       }
       for (int j = 0; f->halved && j < WIDE; j++)
         words[j] = add_last(f, last[n + j], words[j]);

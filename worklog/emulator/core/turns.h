@@ -221,12 +221,32 @@ static int repeats(Launch *l, int keep) {
   return same;
 }
 
+/* Report the barriers at which threads of a block wait. */
+static void explain_barriers(Launch *l, const Block *b) {
+  for (int n = 0; n < b->arrivals_count; n++) {
+    const Arrival *a = &b->arrivals[n];
+    int first = 1, count = 0;
+    for (int k = 0; k < b->arrivals_count; k++) {
+      const Arrival *other = &b->arrivals[k];
+      if (other->number != a->number || other->pc != a->pc)
+        continue;
+      first &= k >= n;
+      count += __builtin_popcount(other->mask);
+    }
+    if (first)
+      report_thread(l, b, BARRIER_LACKS, a->pc, NONE, a->warp * LANES, 0,
+                    NUMBERS(count, a->number % BARRIERS, a->count));
+  }
+}
+
 /* The threads that wait for ever: the first that spins, else the first at a barrier. */
 static int stuck(Launch *l) {
   for (int n = 0; n < l->resident_count; n++)
     for (int k = 0; k < l->resident[n]->warps_count; k++)
-      if (is_stuck(l, l->resident[n], &l->resident[n]->warps[k]))
+      if (is_stuck(l, l->resident[n], &l->resident[n]->warps[k])) {
+        explain_barriers(l, l->resident[n]);
         return explain(l, l->resident[n]);
+      }
   for (int n = 0; n < l->resident_count; n++) {
     const Block *b = l->resident[n];
     if (!b->arrivals_count)
@@ -303,6 +323,7 @@ static int round_of(Launch *l, int64_t *left) {
       continue;
     l->ended = 1;
     check_registers(l, b);
+    check_register_groups(l, b);
     check_groups(l, b);
     finish_copies(l, b);
     int first = b->first;

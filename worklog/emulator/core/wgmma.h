@@ -136,8 +136,8 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
     int differ = 0, shifted = 0;
     if (!side && i->a == NONE)
       continue;
-    for (int k = 0; k < LANES; k++) {
-      differ |= values[k] != values[0];
+    FOR_LANES(k, mask) {
+      differ |= values[k] != values[__builtin_ctz(mask)];
       shifted |= values[k] >> 49 & 7;
     }
     if (differ)
