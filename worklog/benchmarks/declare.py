@@ -230,7 +230,9 @@ def bench(
             "of values"
         )
     space_axes = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
-    space_axes += [_axis(axis, values) for axis, values in named.items()]
+    for axis, values in named.items():
+        _require_not_misspelt(axis, values, [*named, *(axis.name for axis in space_axes)])
+        space_axes.append(_axis(axis, values))
     objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
     groups: Any = [together] if together and isinstance(together[0], str) else together
 
@@ -248,6 +250,23 @@ def bench(
         return replace(benchmark, space=replace(space, skip=skip_reason))
 
     return declare
+
+
+def _require_not_misspelt(keyword: str, value: Any, axes: Iterable[str]) -> None:
+    """Raise BadSetting for a misspelt argument of bench, which would be taken for an axis.
+
+    value: an axis has values; the arguments are a function, a text and names of axes
+    axes: the names of all axes
+    """
+    hint = meant(keyword, ("skip", "together", "name"))
+    if not hint or isinstance(value, Mapping):
+        return
+    names = set[Any]()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        for part in value:
+            names.update(listed("together", part))
+    if names <= {*axes}:
+        raise BadSetting(f"worklog.bench has no argument {keyword!r}{hint}")
 
 
 def _axis(name: str, values: Values) -> Axis:

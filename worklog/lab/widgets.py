@@ -18,7 +18,7 @@ import anywidget
 import traitlets
 
 from worklog import plots
-from worklog.errors import BadSetting, Interrupted, WorklogError
+from worklog.errors import BadSetting, Interrupted, WorklogError, hinted
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.answers import Answers
@@ -318,6 +318,7 @@ def panel(
     return Panel(Answers(grid_runs(run)), kernel, shape, cast("Settings", biased))
 
 
+@hinted
 def ladder(
     rung: str = LADDER[-1].name, shape: Size | None = None, *, run: Run | Path | None = None
 ) -> RungPage:
@@ -339,6 +340,7 @@ def ladder(
     return RungPage(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
+@hinted
 def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Chart:
     """Draw what the warps of a block do one after the other.
 
@@ -358,6 +360,7 @@ def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) ->
     return plots.timeline(accesses.access(kernel, shape, block))
 
 
+@hinted
 def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> AccessView:
     """Return the accesses of each warp of a block, step by step.
 
