@@ -6,7 +6,6 @@ import shlex
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,6 +26,7 @@ from worklog.plots import gallery
 from worklog.problem import Shape, drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
+from worklog.runner.messages import MeasureOrder
 from worklog.runs import Measurement, Run
 from worklog.runs.sources import runs_dir
 from worklog.settings import PITFALLS, Harness
@@ -39,10 +39,9 @@ def asked(monkeypatch):
     """What was asked for. In place of the measuring: an answer made by hand, in which the rung shared fails."""
     found: Asked = []
 
-    def carry_out(
-        tasks: Sequence[Job], harness: Harness, *, out: Path | None = None, **_: Any
-    ) -> Run:
-        found.append((list(tasks), harness))
+    def carry_out(order: MeasureOrder, *, out: Path | None = None, **_: Any) -> Run:
+        tasks = list(order.jobs or ())
+        found.append((tasks, order.harness))
         made = [
             Measurement(t.kernel, t.point, "failed", reason="wrong")
             if t.kernel == "shared"
@@ -192,17 +191,17 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
     carry_out = execute.carry_out
     seen: list[int] = []
 
-    def interrupted(jobs: Sequence[Job], *given: Any, progress: Any, **how: Any) -> Run:
+    def interrupted(order: MeasureOrder, *, progress: Any, **how: Any) -> Run:
         def report(done: int, total: int, doing: str) -> None:
             if done == 2:
                 stop.set()
             progress(done, total, doing)
 
-        return carry_out(jobs, *given, progress=report, stop=stop, **how)
+        return carry_out(order, progress=report, stop=stop, **how)
 
-    def counting(jobs: Sequence[Job], *given: Any, **how: Any) -> Run:
-        seen.append(len(jobs))
-        return carry_out(jobs, *given, **how)
+    def counting(order: MeasureOrder, **how: Any) -> Run:
+        seen.append(len(order.jobs or ()))
+        return carry_out(order, **how)
 
     monkeypatch.setattr(execute, "carry_out", interrupted)
     first = worklog("article", "--out", "my charts")

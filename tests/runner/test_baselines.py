@@ -24,7 +24,7 @@ from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.runner.execute import require_measurable
+from worklog.runner.execute import order_of
 from worklog.runner.job import jobs_of, product_job
 from worklog.runner.launches import Loop, OutOfBoundsWrite
 from worklog.runner.products import loop_of
@@ -121,10 +121,10 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     kernel = Kernel.from_file(file, grid="N, M", block="1")
     tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
-        require_measurable(tasks, QUICK, own)
+        order_of(tasks, QUICK, own)
     tasks, own = jobs_of(["naive"], [100], against=["tiles_2d"])
     with pytest.raises(BadSetting, match="size 100 is outside tiles_2d's domain"):
-        require_measurable(tasks, QUICK, own)
+        order_of(tasks, QUICK, own)
 
 
 def test_pytorch_is_asked_for_fp32(monkeypatch):

@@ -38,7 +38,7 @@ from worklog.plots.drawing import DARK_PAGES
 from worklog.plots.selection import shape_to_draw
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape, Size
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import ABLATION_SAMPLING, Job, product_job
 from worklog.runner.sources import why_not_live
 from worklog.runs import Run, open_run
@@ -265,7 +265,8 @@ class Panel(Widget):
             self._report(sentence, finished / total, is_running=True)
 
         try:
-            carry_out(jobs, Harness(), progress=progress, out=out, stop=stop, command=self.job)
+            order = order_of(jobs, Harness())
+            carry_out(order, progress=progress, out=out, stop=stop, command=self.job)
             outcome = "measured"
         except Interrupted:
             outcome = "cancelled"
