@@ -87,7 +87,7 @@ def test_cublas_with_tf32_passes_as_tf32_only(session, monkeypatch):
     a, b, c = checker.buffers.abc
     checker.buffers.poison()
     tf32.enqueue(SMALL, 1.0, a, b, 0.0, c)
-    timed = checker.check_timed_output(c)
+    timed = checker.check_timed_output(tf32)
     assert not timed.passed and "class tf32" in timed.detail
 
 

@@ -45,6 +45,9 @@ def slow(alpha, A, B, beta, C):
 
 def wrong(alpha, A, B, beta, C):
     xp.gemm(abs(alpha), A, B, beta, C)
+
+def rounded(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, beta, C, rounded=True)
 """
 
 
@@ -78,6 +81,17 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
     failed = measure_job(session, product_job("wrong", SHAPE, (), "plain"), QUICK)
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
+
+
+@pytest.mark.parametrize(("claimed", "status"), [("tf32", "measured"), ("fp32", "failed")])
+def test_a_timed_output_is_judged_by_the_class_that_the_kernel_claims(
+    claimed, status, host, tmp_path
+):
+    """With a warm L2, in which only the last launch's output is checked."""
+    kernel = Kernel.from_function(f"{tmp_path}/host.py:rounded", claimed=claimed)
+    session = VirtualSession(xp.machine, kernel)
+    m = measure_job(session, product_job("rounded", SHAPE), QUICK.but(l2="warm"))
+    assert m.status == status, m.reason
 
 
 @pytest.mark.parametrize(

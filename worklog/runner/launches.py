@@ -320,7 +320,7 @@ class Loop:
             first = self.bare[0]
             has_moved = self.pool is not None and first.last < 0
             written = self.checker.buffers.abc[2] if has_moved else first.buffers[first.last][2]
-            stage = self.checker.check_timed_output(written)
+            stage = self.checker.check_timed_output(first.kernel, written)
         else:
             stage, *baseline_stages = (
                 self.checker.check_timed_launches(launch.probe) for launch in self.bare
