@@ -20,7 +20,7 @@ from tests.helpers import GPU, measured, product, small_run
 from worklog import plots
 from worklog.cli import figures
 from worklog.cli.figures import markers
-from worklog.kernel import LADDER
+from worklog.kernel import LADDER, Kernel
 from worklog.kernel.best import table
 from worklog.plots import gallery
 from worklog.problem import Shape, drawn
@@ -125,6 +125,28 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
     assert result.exit_code == 1 and re.search(
         r" BM=64 +50\.0 % .*\n BM=128 +failed ", result.stdout
     ), result.output
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_run_looks_for_a_gpu_once_and_checks_each_size_once(is_live, asked, monkeypatch):
+    counts = Counter[str]()
+
+    def live_wanted() -> bool:
+        counts["gpu"] += 1
+        return is_live
+
+    check = Kernel.check
+
+    def counted(kernel: Kernel, shape: Shape) -> None:
+        counts[f"{kernel.name} at {shape}"] += 1
+        check(kernel, shape)
+
+    monkeypatch.setattr(sources, "live_wanted", live_wanted)
+    monkeypatch.setattr(Kernel, "check", counted)
+    result = worklog("run", "naive", "cuBLAS", "--size", "512,1024")
+    assert result.exit_code == 0, result.output
+    assert counts == {"gpu": 1, "naive at 512": 1, "naive at 1024": 1}
+    assert len(asked) == is_live
 
 
 def test_a_sweep_of_tiles_that_cannot_be_starts_no_workers(monkeypatch):
