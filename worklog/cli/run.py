@@ -144,7 +144,7 @@ def run(
         with options.progress_bar() as progress:
             measured = execute.carry_out(order, progress=progress, out=out)
     else:
-        measured = _recorded(jobs, biased, is_whole_ladder=not chosen, some=bool(count))
+        measured = _recorded(jobs, biased, is_whole_ladder=not chosen, is_drawn=bool(count))
     if count:
         _add_note(measured, f"{count} shapes drawn: --shapes {count} --seed {seed}")
     if "best" in rungs:
@@ -258,16 +258,16 @@ def _require_gpu_for_user_kernels(names: Sequence[str], chosen: Sequence[str | K
 
 
 def _recorded(
-    jobs: Sequence[Job], biased: Mapping[str, Any], *, is_whole_ladder: bool, some: bool
+    jobs: Sequence[Job], biased: Mapping[str, Any], *, is_whole_ladder: bool, is_drawn: bool
 ) -> Run:
     """Return a run that holds the jobs under biased settings.
 
     is_whole_ladder: whether the run's notes name the rungs that were never recorded
-    some: whether measurements that no recording holds are only counted in the notes
+    is_drawn: whether measurements that no recording holds are only counted in the notes
     """
     biased_jobs = [replace(job, changed=tuple(biased.items())) for job in jobs]
     run = sources.holding(biased_jobs)
-    return sources.recorded(biased_jobs, run, partly=is_whole_ladder, some=some)
+    return sources.recorded(biased_jobs, run, partly=is_whole_ladder, some=is_drawn)
 
 
 def _add_note(measured: Run, note: str | None) -> None:

@@ -80,8 +80,8 @@ class SmallShapes:
 class SgemmChecker(Checker):
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
 
-    It has matrices in place of a case: a case holds the whole expected output, whose float64
-    product takes minutes at a benchmark's shape, and a case's inputs don't make results exact.
+    It has matrices in place of a case, whose expected output is a whole product in float64: that
+    takes up to minutes at a benchmark's shape, and no input of a case makes the result exact.
 
     quick: whether to search for rare paths for a shorter time
     seed: of the problems, the same for every kernel and for the baseline; drawn after a kernel's

@@ -182,11 +182,11 @@ class Runnable:
         return []
 
     def state(self, shape: Shape) -> str:
-        """Return what may make a launch differ from the launches before; "" if nothing may."""
+        """Return what may make launches differ, as text; "" if nothing may."""
         return ", ".join(self.variables(shape))
 
     def rehearse(self, launches: Sequence[Callable[[], None]]) -> None:
-        """Run launches on new buffers once and wait, if the first one may do other work."""
+        """Run launches on new buffers and wait, if a first launch may do more work."""
 
     def describe(self) -> dict[str, Any]:
         """Return the description for a run's `kernels`."""
@@ -201,7 +201,7 @@ class Runnable:
         self.workspace = buffer
 
     def is_relocatable(self, shape: Shape) -> bool:
-        """Return whether relocate() moves the code and resets nothing that launches keep."""
+        """Return whether relocate() moves the code and resets no variables."""
         return False
 
     def relocate(self) -> None:

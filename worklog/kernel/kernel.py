@@ -256,7 +256,7 @@ class Kernel:
 
     @property
     def not_emulated(self) -> str:
-        """Why the emulator can't run the kernel, so that a check needs a GPU; "" if it can."""
+        """Why the emulator can't run the kernel; "" if it can."""
         return "" if self.host is None else f"a {LABEL}"
 
     @property

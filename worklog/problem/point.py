@@ -48,7 +48,7 @@ class Point:
 
     @property
     def matrix_bytes(self) -> tuple[int, ...]:
-        """The bytes of A, B and C; () for anything else, whose code allocates its arrays."""
+        """The bytes of A, B and C; () for anything else, which allocates its arrays."""
         if not self.is_product:
             return ()
         shape = self.shape

@@ -509,7 +509,7 @@ def check_in_child(
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the
         emulator ends an endless kernel by itself
     progress: called at each launch, and twice a second in between, with a total of 0
-    command: as in worklog.runner.measure.carry_out
+    command: as for worklog.runner.execute.carry_out
 
     Raises what check() raises, and Interrupted.
     """

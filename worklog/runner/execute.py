@@ -39,7 +39,7 @@ def carry_out(
     stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
-    """Make each measurement of an order, in child processes, and save the run after each.
+    """Make an order's measurements in child processes, and save the run after each.
 
     A kernel that hangs, crashes, exits or loses the GPU's context fails, and the rest is measured
     in a fresh process; each host function gets a process that measures nothing else. An interrupt

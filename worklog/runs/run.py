@@ -80,14 +80,14 @@ class _Subject:
     least_columns: int = COLUMNS
     has_run_notes: bool = True  # also if it isn't the last table of its run
 
-    @classmethod
-    def of(cls, m: Measurement) -> _Subject:
-        """Return the subject of the table with a measurement."""
-        if m.point.is_product:
-            return cls(" × ".join(map(str, m.shape or ())), m.problem.flops)
-        axes = tuple(m.axes)
-        left = max(1, len(axes))
-        return cls(m.kernel, 0, axes, left, least_columns=left, has_run_notes=False)
+
+def _subject_of(m: Measurement) -> _Subject:
+    """Return the subject of the table with a measurement."""
+    if m.point.is_product:
+        return _Subject(" × ".join(map(str, m.shape or ())), m.problem.flops)
+    axes = tuple(m.axes)
+    left = max(1, len(axes))
+    return _Subject(m.kernel, 0, axes, left, least_columns=left, has_run_notes=False)
 
 
 class Run(RunRecord):
@@ -130,7 +130,7 @@ class Run(RunRecord):
         """
         groups: dict[tuple[_Subject, str], list[Measurement]] = {}
         for m in self.select() or self.measurements:
-            groups.setdefault((_Subject.of(m), changed_words(m)), []).append(m)
+            groups.setdefault((_subject_of(m), changed_words(m)), []).append(m)
         in_order = sorted(groups.items(), key=lambda item: item[0][0].flops)
         tables: list[Table] = []
         for (subject, changed), measurements in in_order:
