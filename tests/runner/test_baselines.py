@@ -5,6 +5,7 @@ gate's roof: a time is possible or not by the datapath that the kernel's code us
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pytest import approx
@@ -103,6 +104,25 @@ def test_kernels_share_buffers_where_they_take_turns_launch_by_launch(changes, i
         VirtualSession(Machine()), product_job(CUBLAS, SHAPE), QUICK.but(**changes), [CUBLAS]
     )
     assert loop.in_step is in_step
+
+
+def test_a_host_function_is_called_on_new_buffers_before_they_are_timed(host):
+    """It may record a graph for their addresses, which can't be done behind a blocking kernel."""
+    session = VirtualSession(xp.machine, host["plain"])
+    subject: Any = session.load("plain")
+    seen = list[object]()
+    function = subject.function
+
+    def counted(alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
+        seen.append(c.buffer.start)
+        function(alpha, a, b, beta, c)
+
+    subject.function = counted
+    loop = loop_of(session, product_job("plain", SHAPE), QUICK, [CUBLAS])
+    assert seen == [c.start for _, _, c in loop.bare[0].buffers]
+    loop.move()
+    assert seen[-2:] == [c.start for _, _, c in loop.bare[0].buffers] and len(seen) == 4
+    loop.close()
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(host, tmp_path):
