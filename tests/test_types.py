@@ -199,6 +199,14 @@ def test_the_keywords_that_are_passed_on_are_those_of_the_function_behind():
         (lambda: worklog.time(len, [], flosp=3), "flops"),
         (lambda: worklog.plots.ladder(worklog.open_run(), szie=4096), "size"),
         (lambda: worklog.lab.panel(statisitc="mean"), "statistic"),
+        (lambda: worklog.lab.access("naive", blok=1), "block"),
+        (lambda: worklog.lab.ladder("naive", shpae=512), "shape"),
+        (lambda: worklog.lab.timeline("naive", blok=1), "block"),
+        (lambda: worklog.sgemm(0, 0, alhpa=2.0), "alpha"),
+        (lambda: worklog.bench("N=1", skpi=bool), "skip"),
+        (lambda: worklog.bench("N=1", nmae="product"), "name"),
+        (lambda: worklog.bench("N=1", "M=1", togehter=["N", "M"]), "together"),
+        (lambda: worklog.bench("N=1", "M=1", togehter=[["N", "M"]]), "together"),
     ],
 )
 def test_a_misspelt_keyword_gets_a_hint(call, meant):

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
+from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
 from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
 from worklog.kernel.best import LEAST_SPLIT_K, choose, table
@@ -44,6 +44,7 @@ Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
 
 
+@hinted
 def sgemm(
     A: Matrix,
     B: Matrix,

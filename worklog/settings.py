@@ -129,7 +129,8 @@ class Harness:
     """How to measure.
 
     Each field up to `roof` belongs to a pitfall, and its default is unbiased. The other fields
-    state how long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
+    state how long to measure. No field is in a group, since a call, --set and a run file name each
+    setting alone. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
     """
 
     clocks: str = "watched"

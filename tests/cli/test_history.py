@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from worklog.errors import BadSetting
 from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source
 from worklog.runner import execute, sources
-from worklog.runner.job import Job
+from worklog.runner.messages import MeasureOrder
 from worklog.runs import Run
 from worklog.runs.sources import runs_dir
 from worklog.runs.statistics import Estimate
@@ -126,9 +125,9 @@ def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository):
 def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
     ratio, code, says, repository, monkeypatch
 ):
-    def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
-        (job,) = jobs
-        (build,) = user_kernels
+    def carry_out(order: MeasureOrder, **_: Any) -> Run:
+        (job,) = order.jobs or ()
+        (build,) = order.user_kernels.values()
         assert job.against == ("cuBLAS", build.name) == ("cuBLAS", "naive@HEAD")
         m = replace(measured(job.kernel), point=job.point)
         return small_run(

@@ -6,7 +6,6 @@ import shlex
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,12 +20,13 @@ from tests.helpers import GPU, measured, product, small_run
 from worklog import plots
 from worklog.cli import figures
 from worklog.cli.figures import markers
-from worklog.kernel import LADDER
+from worklog.kernel import LADDER, Kernel
 from worklog.kernel.best import table
 from worklog.plots import gallery
 from worklog.problem import Shape, drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
+from worklog.runner.messages import MeasureOrder
 from worklog.runs import Measurement, Run
 from worklog.runs.sources import runs_dir
 from worklog.settings import PITFALLS, Harness
@@ -39,10 +39,9 @@ def asked(monkeypatch):
     """What was asked for. In place of the measuring: an answer made by hand, in which the rung shared fails."""
     found: Asked = []
 
-    def carry_out(
-        tasks: Sequence[Job], harness: Harness, *, out: Path | None = None, **_: Any
-    ) -> Run:
-        found.append((list(tasks), harness))
+    def carry_out(order: MeasureOrder, *, out: Path | None = None, **_: Any) -> Run:
+        tasks = list(order.jobs or ())
+        found.append((tasks, order.harness))
         made = [
             Measurement(t.kernel, t.point, "failed", reason="wrong")
             if t.kernel == "shared"
@@ -128,6 +127,28 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
     ), result.output
 
 
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_run_looks_for_a_gpu_once_and_checks_each_size_once(is_live, asked, monkeypatch):
+    counts = Counter[str]()
+
+    def live_wanted() -> bool:
+        counts["gpu"] += 1
+        return is_live
+
+    check = Kernel.check
+
+    def counted(kernel: Kernel, shape: Shape) -> None:
+        counts[f"{kernel.name} at {shape}"] += 1
+        check(kernel, shape)
+
+    monkeypatch.setattr(sources, "live_wanted", live_wanted)
+    monkeypatch.setattr(Kernel, "check", counted)
+    result = worklog("run", "naive", "cuBLAS", "--size", "512,1024")
+    assert result.exit_code == 0, result.output
+    assert counts == {"gpu": 1, "naive at 512": 1, "naive at 1024": 1}
+    assert len(asked) == is_live
+
+
 def test_a_sweep_of_tiles_that_cannot_be_starts_no_workers(monkeypatch):
     def start(*_: Any) -> None:
         raise AssertionError("workers were started")
@@ -192,17 +213,17 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
     carry_out = execute.carry_out
     seen: list[int] = []
 
-    def interrupted(jobs: Sequence[Job], *given: Any, progress: Any, **how: Any) -> Run:
+    def interrupted(order: MeasureOrder, *, progress: Any, **how: Any) -> Run:
         def report(done: int, total: int, doing: str) -> None:
             if done == 2:
                 stop.set()
             progress(done, total, doing)
 
-        return carry_out(jobs, *given, progress=report, stop=stop, **how)
+        return carry_out(order, progress=report, stop=stop, **how)
 
-    def counting(jobs: Sequence[Job], *given: Any, **how: Any) -> Run:
-        seen.append(len(jobs))
-        return carry_out(jobs, *given, **how)
+    def counting(order: MeasureOrder, **how: Any) -> Run:
+        seen.append(len(order.jobs or ()))
+        return carry_out(order, **how)
 
     monkeypatch.setattr(execute, "carry_out", interrupted)
     first = worklog("article", "--out", "my charts")

@@ -190,8 +190,10 @@ def timed(
     buffers.restore()
     buffers.poison()
     a, b, c = buffers.abc
-    NumpySubject(DEVICE, function).enqueue(SHAPE, alpha, a, b, 0.0, into or c)
-    stage = checker().check_timed_output(into or c, claimed)
+    subject = NumpySubject(DEVICE, function)
+    subject.claimed = claimed
+    subject.enqueue(SHAPE, alpha, a, b, 0.0, into or c)
+    stage = checker().check_timed_output(subject, into)
     assert stage.name == "timed output" and stage.passed is (stage.measured <= stage.limit)
     return None if stage.passed else stage.detail
 

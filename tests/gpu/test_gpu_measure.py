@@ -28,7 +28,7 @@ from worklog.kernel.launch import Launch
 from worklog.kernel.rungs import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import product_job
 from worklog.runner.measure import measure
 from worklog.runner.timing import own_session
@@ -87,7 +87,7 @@ def test_cublas_with_tf32_passes_as_tf32_only(session, monkeypatch):
     a, b, c = checker.buffers.abc
     checker.buffers.poison()
     tf32.enqueue(SMALL, 1.0, a, b, 0.0, c)
-    timed = checker.check_timed_output(c)
+    timed = checker.check_timed_output(tf32)
     assert not timed.passed and "class tf32" in timed.detail
 
 
@@ -229,7 +229,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
     def work() -> None:
         tasks = [product_job(one.name, SMALL) for one in own]
         with pytest.raises(Interrupted):
-            carry_out(tasks, QUICK, user_kernels=own, out=out, progress=progress, stop=stop)
+            carry_out(order_of(tasks, QUICK, own), out=out, progress=progress, stop=stop)
         ended.set()
 
     threading.Thread(target=work, daemon=True).start()

@@ -4,7 +4,7 @@ the gate at one size is not checked at others.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.notebooks.cells import run_cells
-from worklog.harness import Harness
-from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import execute, launches
+from worklog.runner.execute import order_of
 from worklog.runner.job import Job
+from worklog.runner.messages import MeasureOrder
 from worklog.runner.session import Session
 from worklog.runner.worker import measure_job
 from worklog.runs import Measurement, Run, Verdict
@@ -83,20 +83,19 @@ def quick(
     session: Session,
     known: dict[Job, Measurement],
     carry_out: Callable[..., Run],
-    tasks: Sequence[Job],
-    harness: Harness,
-    *,
-    user_kernels: Sequence[Kernel] = (),
+    order: MeasureOrder,
     **how: Any,
 ) -> Run:
     """A run of few samples, measured in this process, but for what a child process protects: Python functions."""
-    few = [
-        replace(task, changed=tuple(item for item in task.changed if item[0] not in FEW))
-        for task in tasks
-    ]
-    used = harness.but(**FEW)
-    if any(kernel.host for kernel in user_kernels) or None in [task.shape for task in tasks]:
-        return carry_out(few, used, user_kernels=user_kernels, **how)
+    user_kernels = [*order.user_kernels.values()]
+    few = []
+    for task in order.jobs or ():
+        changed = tuple(item for item in task.changed if item[0] not in FEW)
+        few.append(replace(task, changed=changed))
+    used = order.harness.but(**FEW)
+    are_products = all(task.point.is_product for task in few)
+    if any(kernel.host for kernel in user_kernels) or not are_products:
+        return carry_out(order_of(few, used, user_kernels), **how)
     if user_kernels:
         session, known = (
             CheckedOnce({one.name: one for one in user_kernels}, session.calibration),

@@ -23,7 +23,7 @@ import worklog
 from worklog.gpu.profile import limit, profiled
 from worklog.kernel import FP32, LADDER, TENSOR, Kernel, rungs
 from worklog.problem import Shape
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import product_job
 from worklog.settings import Harness
 
@@ -91,7 +91,7 @@ def waits(out: Path) -> None:
         for changed in ((), (("l2", "warm"),))
         if "BK" in rung.template
     ]
-    carry_out(jobs, Harness(), out=out)
+    carry_out(order_of(jobs, Harness()), out=out)
 
 
 def bounds(out: Path) -> None:
@@ -121,7 +121,7 @@ def bounds(out: Path) -> None:
         )
         passes.append(replace(first, choose=None))
         jobs += [product_job("split", size), product_job(first.name, size, (("gate", False),))]
-    run = carry_out(jobs, Harness(), user_kernels=[*rows, *passes], out=out)
+    run = carry_out(order_of(jobs, Harness(), [*rows, *passes]), out=out)
     for name, sizes in COUNTED:
         for size in map(Shape.of, sizes.split()):
             counted = profiled(worklog.rung(name), size)

@@ -25,7 +25,7 @@ import numpy as np
 
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import Job, product_job
 from worklog.runs import CUBLAS, Run
 from worklog.runs.changes import (
@@ -72,7 +72,7 @@ def measured(jobs: Sequence[Job], kernels: Sequence[Kernel]) -> tuple[Run, float
     """A run in one process of its own, and its seconds."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        run = carry_out(jobs, HARNESS, user_kernels=kernels, out=Path(folder) / "run.jsonl")
+        run = carry_out(order_of(jobs, HARNESS, kernels), out=Path(folder) / "run.jsonl")
     return run, time.monotonic() - began
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from worklog.problem import Shape
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, Changes, Job, product_job
 from worklog.settings import PITFALLS, Harness
 
@@ -45,4 +45,4 @@ def grid_jobs() -> list[Job]:
 
 
 if __name__ == "__main__":
-    print(carry_out(grid_jobs(), Harness(), out=Path(sys.argv[1])).path)
+    print(carry_out(order_of(grid_jobs(), Harness()), out=Path(sys.argv[1])).path)

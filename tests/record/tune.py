@@ -25,7 +25,7 @@ from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
 from worklog.kernel.best import BULK, LEAST_SPLIT_K, Tile, TimeTable, candidates, choose, table
 from worklog.problem import Shape, drawn
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import Changes, Job, product_job
 from worklog.runs import Gpu, Run
 from worklog.runs.text import Table as Rows
@@ -185,7 +185,7 @@ def timed(jobs: list[Job], kernels: list[Kernel], out: Path, seconds: float) -> 
     timer = threading.Timer(seconds, stop.set)
     timer.start()
     try:
-        return carry_out(jobs, Harness(), user_kernels=kernels, out=out, stop=stop)
+        return carry_out(order_of(jobs, Harness(), kernels), out=out, stop=stop)
     finally:
         timer.cancel()
 

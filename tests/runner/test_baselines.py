@@ -5,6 +5,7 @@ gate's roof: a time is possible or not by the datapath that the kernel's code us
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pytest import approx
@@ -24,7 +25,7 @@ from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.runner.execute import require_measurable
+from worklog.runner.execute import order_of
 from worklog.runner.job import jobs_of, product_job
 from worklog.runner.launches import Loop, OutOfBoundsWrite
 from worklog.runner.products import loop_of
@@ -45,6 +46,9 @@ def slow(alpha, A, B, beta, C):
 
 def wrong(alpha, A, B, beta, C):
     xp.gemm(abs(alpha), A, B, beta, C)
+
+def rounded(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, beta, C, rounded=True)
 """
 
 
@@ -80,6 +84,17 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
 
 
+@pytest.mark.parametrize(("claimed", "status"), [("tf32", "measured"), ("fp32", "failed")])
+def test_a_timed_output_is_judged_by_the_class_that_the_kernel_claims(
+    claimed, status, host, tmp_path
+):
+    """With a warm L2, in which only the last launch's output is checked."""
+    kernel = Kernel.from_function(f"{tmp_path}/host.py:rounded", claimed=claimed)
+    session = VirtualSession(xp.machine, kernel)
+    m = measure_job(session, product_job("rounded", SHAPE), QUICK.but(l2="warm"))
+    assert m.status == status, m.reason
+
+
 @pytest.mark.parametrize(
     ("changes", "in_step"),
     [({}, True), ({"order": "sequential"}, False), ({"timer": "graph", "l2": "rotate"}, False)],
@@ -89,6 +104,25 @@ def test_kernels_share_buffers_where_they_take_turns_launch_by_launch(changes, i
         VirtualSession(Machine()), product_job(CUBLAS, SHAPE), QUICK.but(**changes), [CUBLAS]
     )
     assert loop.in_step is in_step
+
+
+def test_a_host_function_is_called_on_new_buffers_before_they_are_timed(host):
+    """It may record a graph for their addresses, which can't be done behind a blocking kernel."""
+    session = VirtualSession(xp.machine, host["plain"])
+    subject: Any = session.load("plain")
+    seen = list[object]()
+    function = subject.function
+
+    def counted(alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
+        seen.append(c.buffer.start)
+        function(alpha, a, b, beta, c)
+
+    subject.function = counted
+    loop = loop_of(session, product_job("plain", SHAPE), QUICK, [CUBLAS])
+    assert seen == [c.start for _, _, c in loop.bare[0].buffers]
+    loop.move()
+    assert seen[-2:] == [c.start for _, _, c in loop.bare[0].buffers] and len(seen) == 4
+    loop.close()
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(host, tmp_path):
@@ -121,10 +155,10 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     kernel = Kernel.from_file(file, grid="N, M", block="1")
     tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
-        require_measurable(tasks, QUICK, own)
+        order_of(tasks, QUICK, own)
     tasks, own = jobs_of(["naive"], [100], against=["tiles_2d"])
     with pytest.raises(BadSetting, match="size 100 is outside tiles_2d's domain"):
-        require_measurable(tasks, QUICK, own)
+        order_of(tasks, QUICK, own)
 
 
 def test_pytorch_is_asked_for_fp32(monkeypatch):

@@ -19,7 +19,7 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import execute, sources
 from worklog.runner.child import run_child
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import jobs_of, product_job
 from worklog.runner.messages import MeasureOrder
 from worklog.runs import Run
@@ -29,9 +29,10 @@ SHAPE = Shape.of(512)
 
 def measure(*names: str, **how: Any) -> Run:
     """The kernels measured in foreign processes."""
-    how = {"harness": Harness(), "command": FOREIGN, **how}
+    how = {"command": FOREIGN, **how}
     own = [mine(name) for name in dict.fromkeys(names) if name != "naive"]
-    return carry_out([product_job(name, SHAPE) for name in names], user_kernels=own, **how)
+    jobs = [product_job(name, SHAPE) for name in names]
+    return carry_out(order_of(jobs, how.pop("harness", Harness()), own), **how)
 
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path):
@@ -139,7 +140,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch):
     ]
     tasks = [product_job(name, SHAPE) for name in names]
     tasks[-1] = product_job("last", SHAPE, (), "fine")
-    run = carry_out(tasks, Harness(), user_kernels=own, command=FOREIGN)
+    run = carry_out(order_of(tasks, Harness(), own), command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
     assert orders == [["first", "last"], ["fine", "fine"], ["other"], ["first"], ["last"]]
 
@@ -190,7 +191,7 @@ def test_a_mistake_is_found_before_a_process_starts():
         ([product_job("nonsense", SHAPE)], "no rung 'nonsense'"),
     ):
         with pytest.raises(BadSetting, match=why):
-            carry_out(tasks, Harness(), command=("/nonexistent",))
+            order_of(tasks, Harness())
 
 
 def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(pids, tmp_path):

@@ -17,7 +17,7 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.plots.registry import FIGURES
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
-from worklog.runner.execute import limit_s, require_measurable
+from worklog.runner.execute import limit_s, order_of
 from worklog.runner.job import article_jobs, jobs_of, product_job
 from worklog.runner.sources import held_by, holding, recorded
 from worklog.runs import recorded_run
@@ -193,7 +193,7 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
     tasks, user_kernels = jobs_of(mine, 256)
     assert user_kernels == mine
     with pytest.raises(BadSetting, match="two kernels are called mine"):
-        require_measurable(tasks, Harness(), user_kernels)
+        order_of(tasks, Harness(), user_kernels)
     for kernels, against in ((Path("mine.cu"), ()), ([print], ()), ("naive", [Path("mine.cu")])):
         with pytest.raises(BadSetting, match="isn't a kernel: give a rung's name"):
             jobs_of(kernels, 256, against=against)

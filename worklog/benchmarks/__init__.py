@@ -1,7 +1,15 @@
 """Declared benchmarks: functions with axes, and the calls that they time."""
 
 from worklog.benchmarks.call import WORK, Call, CallOptions, CrossCheck
-from worklog.benchmarks.declare import Benchmark, State, at, bench, benchmarks_of, declared
+from worklog.benchmarks.declare import (
+    Benchmark,
+    LoadedBenchmark,
+    State,
+    at,
+    bench,
+    benchmarks_of,
+    declared,
+)
 
 __all__ = [
     "WORK",
@@ -9,6 +17,7 @@ __all__ = [
     "Call",
     "CallOptions",
     "CrossCheck",
+    "LoadedBenchmark",
     "State",
     "at",
     "bench",

@@ -20,7 +20,7 @@ CrossCheck = Literal["wall clock", "none"]
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of worklog.time, which describes them.
+    """The arguments of worklog.time, which describes them and takes its keywords from here.
 
     Raises BadSetting for wrong arguments.
     """

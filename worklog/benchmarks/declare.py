@@ -15,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 from worklog.benchmarks.call import Call, CrossCheck
 from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.gpu.clocks import Datapath
-from worklog.kernel import HostFunction, Kernel
+from worklog.kernel import Device, HostFunction, Kernel, Runnable
+from worklog.kernel.host_function import loan_of, signature_of
 from worklog.problem import Axis, Point, Space
 from worklog.runs import Gpu
 from worklog.runs.text import Displayable, Table
@@ -152,7 +153,7 @@ class Benchmark(Displayable):
         return [Point(axes=tuple(configuration.values.items())) for configuration in configurations]
 
     @cached_property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> BenchmarkKernel:
         """The function as a kernel, which a child process loads by its file and hash.
 
         The source of a notebook's cell is written to a file. Raises BadSetting without source.
@@ -167,7 +168,7 @@ class Benchmark(Displayable):
                 )
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
-        return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
+        return BenchmarkKernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
 
     def table(self) -> Table:
         """Return the axes with their values, under the number of configurations."""
@@ -178,6 +179,66 @@ class Benchmark(Displayable):
                 texts = [*texts[: MOST_SHOWN - 2], "…", texts[-1]]
             rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(texts)))
         return Table(self.space.preview(), ("axis", "kind", "values", ""), rows, left=4)
+
+
+class BenchmarkKernel(Kernel):
+    """A declared benchmark as a kernel, which a child process loads by its file and name."""
+
+    def load(self, device: Device, *, fresh: bool = False) -> LoadedBenchmark:
+        """Return the benchmark on a GPU.
+
+        Raises NoGpu, and BadSetting for a file that can't be loaded.
+        """
+        return LoadedBenchmark(self, device)
+
+
+class LoadedBenchmark(Runnable):
+    """A declared benchmark on a GPU. Its function states what is timed at a point."""
+
+    def __init__(self, kernel: BenchmarkKernel, device: Device) -> None:
+        assert kernel.host is not None
+        self.name = kernel.name
+        self.kernel = kernel
+        self.benchmark = benchmarks_of(kernel.host)[kernel.name]
+        self.loan = loan_of(device, f"{kernel.name} is a declared benchmark")("cupy")
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return self.kernel.describe()
+
+    def call(self, point: Point, gpu: Gpu) -> Call:
+        """Return what the benchmark times: its launcher, its state.run, or itself.
+
+        Raises Skipped if the benchmark skips the point, and what its function raises.
+        """
+        benchmark = self.benchmark
+        axes = dict(point.axes)
+        reason = benchmark.space.skip(axes)
+        if reason:
+            raise Skipped(reason)
+        new_state = partial(benchmark.state, benchmark.values(axes), self.loan.handle, gpu)
+        state = new_state()
+        with self.loan.current():
+            returned = benchmark(state)
+        if state.call is not None:
+            call = state.call
+        elif callable(returned):
+            call = Call(returned)
+        else:
+            call = Call(lambda: benchmark(new_state()))
+        kwargs = dict(call.kwargs or {})
+        if _requires_stream(call.fn):
+            kwargs.setdefault("stream", self.loan.handle)
+        work: dict[str, Any] = dict(state.work)
+        return replace(call, kwargs=kwargs, **work)
+
+
+def _requires_stream(fn: Callable[..., Any]) -> bool:
+    """Return whether a function has a parameter `stream` without a default."""
+    signature = signature_of(fn)
+    if signature is None:
+        return False
+    stream = signature.parameters.get("stream")
+    return stream is not None and stream.default is stream.empty
 
 
 def _value_text(axis: Axis, value: Any) -> str:
@@ -230,7 +291,9 @@ def bench(
             "of values"
         )
     space_axes = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
-    space_axes += [_axis(axis, values) for axis, values in named.items()]
+    for axis, values in named.items():
+        _require_not_misspelt(axis, values, [*named, *(axis.name for axis in space_axes)])
+        space_axes.append(_axis(axis, values))
     objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
     groups: Any = [together] if together and isinstance(together[0], str) else together
 
@@ -248,6 +311,23 @@ def bench(
         return replace(benchmark, space=replace(space, skip=skip_reason))
 
     return declare
+
+
+def _require_not_misspelt(keyword: str, value: Any, axes: Iterable[str]) -> None:
+    """Raise BadSetting for a misspelt argument of bench, which would be taken for an axis.
+
+    value: an axis has values; the arguments are a function, a text and names of axes
+    axes: the names of all axes
+    """
+    hint = meant(keyword, ("skip", "together", "name"))
+    if not hint or isinstance(value, Mapping):
+        return
+    names = set[Any]()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        for part in value:
+            names.update(listed("together", part))
+    if names <= {*axes}:
+        raise BadSetting(f"worklog.bench has no argument {keyword!r}{hint}")
 
 
 def _axis(name: str, values: Values) -> Axis:

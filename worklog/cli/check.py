@@ -165,7 +165,7 @@ class _CheckOptions:
             raise NoGpu(
                 f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
             )
-        if subject.host is not None or checks.wants_gpu(device_name):
+        if checks.runs_live(subject, device_name):
             return checks.check_in_child(
                 subject,
                 shape,

@@ -264,7 +264,8 @@ def _measured(
             draw_ahead()
 
     with options.progress_bar() as progress:
-        return execute.carry_out(planned, harness, progress=report, out=saved, resumed=resumed)
+        order = execute.order_of(planned, harness)
+        return execute.carry_out(order, progress=report, out=saved, resumed=resumed)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel import OPTIONS, RUNGS, Kernel, Solution, at_revision, best
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import DRAWN, Shape, drawn, spoken
-from worklog.runner import execute, measure
+from worklog.runner import execute, measure, sources
 from worklog.runner.job import SECONDS_EACH, Job, jobs_of
 from worklog.runs import CUBLAS, Run
 from worklog.runs.changes import of_one_loop
@@ -128,7 +128,7 @@ def run(
         chosen = chosen[:1]
     options.print_adapted([*chosen, *baselines])
     jobs, user_kernels = jobs_of(chosen or None, sizes, against=baselines)
-    execute.require_measurable(jobs, harness, user_kernels)
+    order = execute.order_of(jobs, harness, user_kernels)
     if preview:
         _preview(jobs, user_kernels, as_json)
         return
@@ -142,11 +142,9 @@ def run(
         against=baselines,
     ):
         with options.progress_bar() as progress:
-            measured = execute.carry_out(
-                jobs, harness, user_kernels=user_kernels, progress=progress, out=out
-            )
+            measured = execute.carry_out(order, progress=progress, out=out)
     else:
-        measured = measure.results(rungs or None, sizes, some=bool(count), **biased)
+        measured = _recorded(jobs, biased, is_whole_ladder=not chosen, is_drawn=bool(count))
     if count:
         _add_note(measured, f"{count} shapes drawn: --shapes {count} --seed {seed}")
     if "best" in rungs:
@@ -257,6 +255,19 @@ def _require_gpu_for_user_kernels(names: Sequence[str], chosen: Sequence[str | K
     for name, kernel in zip(names, chosen, strict=False):
         if isinstance(kernel, Kernel):
             options.require_gpu_for(name)
+
+
+def _recorded(
+    jobs: Sequence[Job], biased: Mapping[str, Any], *, is_whole_ladder: bool, is_drawn: bool
+) -> Run:
+    """Return a run that holds the jobs under biased settings.
+
+    is_whole_ladder: whether the run's notes name the rungs that were never recorded
+    is_drawn: whether measurements that no recording holds are only counted in the notes
+    """
+    biased_jobs = [replace(job, changed=tuple(biased.items())) for job in jobs]
+    run = sources.holding(biased_jobs)
+    return sources.recorded(biased_jobs, run, partly=is_whole_ladder, some=is_drawn)
 
 
 def _add_note(measured: Run, note: str | None) -> None:

@@ -27,7 +27,17 @@ from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checke
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
-from worklog.kernel import WIDE, Compiled, Device, Kernel, Loaded, Program, Runnable, is_computed
+from worklog.kernel import (
+    WIDE,
+    Buffer,
+    Compiled,
+    Device,
+    Kernel,
+    Loaded,
+    Program,
+    Runnable,
+    is_computed,
+)
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
@@ -69,6 +79,9 @@ class SmallShapes:
 
 class SgemmChecker(Checker):
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
+
+    It has matrices in place of a case, whose expected output is a whole product in float64: that
+    takes up to minutes at a benchmark's shape, and no input of a case makes the result exact.
 
     quick: whether to search for rare paths for a shorter time
     seed: of the problems, the same for every kernel and for the baseline; drawn after a kernel's
@@ -186,13 +199,16 @@ class SgemmChecker(Checker):
         reached, _ = self._precision.judge("precision", result, "fp32")
         return Verdict((self._precision.judge_by_article(result),), reached)
 
-    def check_timed_output(self, written: Any, claimed: str = "fp32") -> Stage:
+    def check_timed_output(self, subject: Runnable, written: Buffer | None = None) -> Stage:
         """Check what the timed launches left in C, in the spare or in a copy of them.
 
         All were filled with a sentinel before, and the baseline of a timed loop computes -A B, so
         its output can't be mistaken for the kernel's.
+
+        written: the buffer (default: C)
         """
-        return self._precision.judge(TIMED, self.buffers.written(written), claimed)[1]
+        result = self.buffers.written(self.buffers.abc[2] if written is None else written)
+        return self._precision.judge(TIMED, result, subject.claimed)[1]
 
     def probe(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -151,7 +151,7 @@ class Runnable:
     name: str
     domain: Domain = Domain()
     claimed: str = "fp32"  # the precision class that it must have at least
-    is_host: bool = False  # whether it launches its work itself, maybe on other streams
+    uses_streams: bool = False  # whether its code may launch on other streams than the device's
     remarks: tuple[str, ...] = ()  # that must be shown with its measurements
     # The memory for intermediate results, from the caller or allocated; None before.
     workspace: Buffer | None = None
@@ -181,6 +181,13 @@ class Runnable:
         """Return the known variables that keep their values between launches."""
         return []
 
+    def state(self, shape: Shape) -> str:
+        """Return what may make launches differ, as text; "" if nothing may."""
+        return ", ".join(self.variables(shape))
+
+    def rehearse(self, launches: Sequence[Callable[[], None]]) -> None:
+        """Run launches on new buffers and wait, if a first launch may do more work."""
+
     def describe(self) -> dict[str, Any]:
         """Return the description for a run's `kernels`."""
         return {"domain": str(self.domain)}
@@ -192,6 +199,10 @@ class Runnable:
     def use_workspace(self, buffer: Buffer | None) -> None:
         """Set the workspace from the next launch on; None allocates one."""
         self.workspace = buffer
+
+    def is_relocatable(self, shape: Shape) -> bool:
+        """Return whether relocate() moves the code and resets no variables."""
+        return False
 
     def relocate(self) -> None:
         """Move the code to another place from the next launch on.
@@ -249,6 +260,9 @@ class Loaded(Runnable):
         for _, loaded, _, _ in launches:
             names |= dict.fromkeys(loaded.compiled.variables)
         return [*names]
+
+    def is_relocatable(self, shape: Shape) -> bool:  # noqa: D102
+        return not self.variables(shape)
 
     def relocate(self) -> None:
         """Load the code again at the next launch.

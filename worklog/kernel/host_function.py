@@ -32,7 +32,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,9 +182,10 @@ def _functions_of(module: ModuleType) -> str:
 class HostSubject(Runnable):
     """A host function on a device. Its kernels aren't counted, and its code isn't known."""
 
-    is_host = True
+    uses_streams = True
 
     def __init__(self, kernel: Any, device: Device, fresh: bool) -> None:
+        self.device = device
         self.name = kernel.name
         self.domain = kernel.domain
         self.kernel = kernel
@@ -203,6 +204,16 @@ class HostSubject(Runnable):
         except TypeError as error:
             declaration = f"{kernel.host.origin}:{kernel.host.function}{signature}"
             raise BadSetting(f"{declaration} cannot be called as {CONTRACT}: {error}") from error
+
+    def state(self, shape: Shape) -> str:
+        """Return the kind of code: it may keep anything."""
+        return f"a {LABEL}"
+
+    def rehearse(self, launches: Sequence[Callable[[], None]]) -> None:
+        """Call the function, which may record a graph for new addresses."""
+        for launch in launches:
+            launch()
+        self.device.synchronize()
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return {

@@ -28,7 +28,7 @@ from worklog.kernel.from_source import (
     require_arguments,
     units_of,
 )
-from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
+from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing, read_unit
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
@@ -253,6 +253,11 @@ class Kernel:
     def host(self) -> HostFunction | None:
         """The place of a host function; None for CUDA C++."""
         return self.code if isinstance(self.code, HostFunction) else None
+
+    @property
+    def not_emulated(self) -> str:
+        """Why the emulator can't run the kernel; "" if it can."""
+        return "" if self.host is None else f"a {LABEL}"
 
     @property
     def file(self) -> str:

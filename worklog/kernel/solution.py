@@ -362,8 +362,6 @@ def _input(passed: Passed, place: int) -> int:
 class _Python(Solver):
     """A Python function on a GPU's arrays, which doesn't wait."""
 
-    is_host = True
-
     def __init__(
         self, solution: Solution, problem: Problem, device: Device, host: HostFunction
     ) -> None:

@@ -18,7 +18,7 @@ import anywidget
 import traitlets
 
 from worklog import plots
-from worklog.errors import BadSetting, Interrupted, WorklogError
+from worklog.errors import BadSetting, Interrupted, WorklogError, hinted
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.answers import Answers
@@ -38,7 +38,7 @@ from worklog.plots.drawing import DARK_PAGES
 from worklog.plots.selection import shape_to_draw
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape, Size
-from worklog.runner.execute import carry_out
+from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import ABLATION_SAMPLING, Job, product_job
 from worklog.runner.sources import why_not_live
 from worklog.runs import Run, open_run
@@ -265,7 +265,8 @@ class Panel(Widget):
             self._report(sentence, finished / total, is_running=True)
 
         try:
-            carry_out(jobs, Harness(), progress=progress, out=out, stop=stop, command=self.job)
+            order = order_of(jobs, Harness())
+            carry_out(order, progress=progress, out=out, stop=stop, command=self.job)
             outcome = "measured"
         except Interrupted:
             outcome = "cancelled"
@@ -318,6 +319,7 @@ def panel(
     return Panel(Answers(grid_runs(run)), kernel, shape, cast("Settings", biased))
 
 
+@hinted
 def ladder(
     rung: str = LADDER[-1].name, shape: Size | None = None, *, run: Run | Path | None = None
 ) -> RungPage:
@@ -339,6 +341,7 @@ def ladder(
     return RungPage(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
+@hinted
 def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> Chart:
     """Draw what the warps of a block do one after the other.
 
@@ -358,6 +361,7 @@ def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) ->
     return plots.timeline(accesses.access(kernel, shape, block))
 
 
+@hinted
 def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> AccessView:
     """Return the accesses of each warp of a block, step by step.
 

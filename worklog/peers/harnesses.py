@@ -29,7 +29,6 @@ from worklog.harness import blocked, nothing
 from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runner.prepare import benchmark_call
 from worklog.runs import CUBLAS
 from worklog.runs.changes import nvbench_states
 from worklog.runs.comparison import KNOWN, HarnessReading
@@ -135,12 +134,12 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
 
     Raises BadSetting for a point that other harnesses can't time.
     """
-    session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Workload] = []
     for benchmark in benchmarks:
+        loaded = benchmark.kernel.load(session.device)
         for point in benchmark.points():
             try:
-                call = benchmark_call(session, benchmark.name, point)
+                call = loaded.call(point, session.gpu)
             except Skipped:
                 continue
             _require_timeable(benchmark.name, call)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from worklog.errors import BadSetting
-from worklog.problem.gemm import SGEMM, Shape
+from worklog.problem.gemm import FLOAT_BYTES, SGEMM, Shape
 
 CASE = "case"  # the axis of a problem that lists its test cases
 
@@ -42,8 +42,18 @@ class Point:
     def shape(self) -> Shape:
         """The shape of a product. Raises BadSetting for anything else."""
         if not self.is_product:
-            raise BadSetting(f"{self} isn't a product of matrices: it has no M, N and K")
+            place = str(self) or "this call"
+            raise BadSetting(f"{place} isn't a product of matrices: it has no M, N and K")
         return Shape(*(value for _, value in self.axes))
+
+    @property
+    def matrix_bytes(self) -> tuple[int, ...]:
+        """The bytes of A, B and C; () for anything else, which allocates its arrays."""
+        if not self.is_product:
+            return ()
+        shape = self.shape
+        elements = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+        return tuple(FLOAT_BYTES * count for count in elements)
 
     def value(self, axis: str) -> Any:
         """Return the value of an axis; None if there is no such axis."""

@@ -6,7 +6,7 @@ caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from worklog.runner.job import Job
 from worklog.runner.prepared import Prepared
 from worklog.runner.rotation import Arguments, ArgumentSet, arrays, rotation
 from worklog.runner.session import Session
-from worklog.runs import Calibration, Stage, Verdict, Work
+from worklog.runs import Calibration, Roof, Stage, Verdict, Work
 
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
@@ -109,7 +109,7 @@ def prepare_call(
         check,
         context=_waiting(session, launches, call_harness) if call.sync else nullcontext(),
         loop_options={"offset_us": overhead_us},
-        datapath=call.datapath or "",
+        roof=lambda peaks: _roof(peaks, call),
         witnesses=witnesses,
     )
 
@@ -150,6 +150,13 @@ def _work(call: Call) -> Work:
     """Return the work of a call."""
     amounts = (call.flops, call.elements, call.reads, call.writes)
     return Work(*(None if amount is None else round(amount) for amount in amounts))
+
+
+def _roof(peaks: Mapping[str, float], call: Call) -> Roof | None:
+    """Return the peak of the call's datapath, if it states its datapath and its operations."""
+    if call.datapath is None or not call.flops:
+        return None
+    return Roof(peaks[call.datapath], call.datapath)
 
 
 def _lone_launch(session: Session, call: Call, fn: Callable[..., Any]) -> Callable[[], None]:

@@ -272,13 +272,9 @@ def check(
     Raises NoGpu, CompileFailed, BadSetting and OutOfMemory.
     """
     kernel = completed(kernel)
-    is_live = wants_gpu(on) or kernel.host is not None
+    is_live = runs_live(kernel, on)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
-    if is_live and on == "emulated":
-        raise BadSetting(
-            f"{kernel.name} is a host function, which the emulator cannot run: check it on a GPU"
-        )
     if is_live:
         require_gpu()
     found_gpu = gpu() if is_live else None
@@ -286,8 +282,7 @@ def check(
         return _check_solution(
             kernel, found_gpu, seed=seed, budget=budget, progress=progress, begun=begun
         )
-    if shape is None:
-        shape = _default_shape(kernel, is_live)
+    shape = shape or _default_shape(kernel, is_live)
     kernel.check(shape)
     checked = _compiled(kernel, shape, found_gpu)
     if not is_live:
@@ -514,7 +509,7 @@ def check_in_child(
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the
         emulator ends an endless kernel by itself
     progress: called at each launch, and twice a second in between, with a total of 0
-    command: as in worklog.runner.measure.carry_out
+    command: as for worklog.runner.execute.carry_out
 
     Raises what check() raises, and Interrupted.
     """
@@ -522,13 +517,13 @@ def check_in_child(
     from worklog.runner.child import run_child
 
     kernel = completed(kernel)
-    is_live = kernel.host is not None or wants_gpu(on)
+    is_live = runs_live(kernel, on)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
     options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
     order = CheckOrder(kernel=kernel, shape=shape, on=on, **options)
     limit_s = timeout_s if is_live else math.inf
-    reason = _reason_not_emulated(kernel, emulate)
+    reason = kernel.not_emulated or ("" if emulate else "--no-emulate")
     emulated: Checked | None = None
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -554,13 +549,6 @@ def check_in_child(
     if emulated is None:
         return checked
     return _with_emulated(checked, emulated)
-
-
-def _reason_not_emulated(kernel: Kernel, emulate: bool) -> str:
-    """Return why a kernel isn't also run on the emulator, or ""."""
-    if kernel.host is not None:
-        return "a host function"
-    return "" if emulate else "--no-emulate"
 
 
 def _emulated(
@@ -638,9 +626,19 @@ def answer(order: CheckOrder, pipe: Connection) -> None:
     pipe.send(CheckEnded(checked))
 
 
-def wants_gpu(on: str | None) -> bool:
-    """Return whether check() would choose the GPU."""
-    return on == "gpu" if on is not None else gpu_reason() is None
+def runs_live(kernel: Kernel, on: str | None) -> bool:
+    """Return whether check() runs a kernel on the GPU.
+
+    Raises BadSetting for the emulator if only a GPU can run the kernel.
+    """
+    if kernel.not_emulated and on == "emulated":
+        raise BadSetting(
+            f"{kernel.name} is {kernel.not_emulated}, which the emulator cannot run: "
+            "check it on a GPU"
+        )
+    if on is None:
+        return bool(kernel.not_emulated) or gpu_reason() is None
+    return on == "gpu"
 
 
 def device_of(live: bool, budget: int = BUDGET) -> Device:

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
@@ -28,10 +30,8 @@ GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate needs on the ho
 
 
 def carry_out(
-    jobs: Sequence[Job],
-    harness: Harness,
+    order: MeasureOrder,
     *,
-    user_kernels: Sequence[Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
     resumed: Run | None = None,
@@ -39,23 +39,24 @@ def carry_out(
     stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
-    """Make each measurement in order, in child processes, and save the run after each.
+    """Make an order's measurements in child processes, and save the run after each.
 
     A kernel that hangs, crashes, exits or loses the GPU's context fails, and the rest is measured
     in a fresh process; each host function gets a process that measures nothing else. An interrupt
     ends the child and keeps the finished measurements. CUDA is not initialised in this process.
 
-    user_kernels: those that jobs name.
-    out: the file of a new run (default: one among this machine's runs).
-    resumed: a run whose file gets these measurements, instead of a new run.
-    timeout_s: seconds that a measurement may take beyond its budget before it counts as hung.
-    stop: ends the run when another thread sets it.
-    command: the child's command line (default: worklog.runner.child).
+    order: as order_of() returns it
+    out: the file of a new run (default: one among this machine's runs)
+    resumed: a run whose file gets these measurements, instead of a new run
+    timeout_s: seconds that a measurement may take beyond its budget before it counts as hung
+    stop: ends the run when another thread sets it
+    command: the child's command line (default: worklog.runner.child)
 
     Raises what measure() raises, Interrupted, NoGpu while another run measures here, and BadSetting
     if this machine's setup differs from that of the resumed run.
     """
-    kernels = require_measurable(jobs, harness, user_kernels)
+    jobs = order.jobs or []
+    kernels = order.user_kernels
     if command is None:
         require_gpu(*([CHECK_ONLY] if kernels else []))
     writer = _Writer.of_new_run(out or new_path()) if resumed is None else _Writer(resumed)
@@ -63,7 +64,7 @@ def carry_out(
         run_child,
         progress=progress,
         total=len(jobs),
-        timeout_s=limit_s(jobs, harness, timeout_s),
+        timeout_s=limit_s(jobs, order.harness, timeout_s),
         stop=stop,
         command=command,
     )
@@ -71,8 +72,8 @@ def carry_out(
         try:
             while writer.count < len(jobs):
                 group = _first_group(jobs[writer.count :], kernels)
-                order = MeasureOrder(jobs=group, harness=harness, user_kernels=kernels)
-                writer.write(start(order, first=writer.count), order)
+                part = msgspec.structs.replace(order, jobs=group)
+                writer.write(start(part, first=writer.count), part)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(f"interrupted: {writer.outcome(len(jobs))}") from interrupt
     run = writer.run
@@ -184,15 +185,17 @@ def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S)
     They are the longest budget, the time of the gate and timeout_s.
     """
     budgets_s = [harness.but(**dict(job.changed)).budget_s for job in jobs]
-    sizes_bytes = [job.shape.compulsory_bytes for job in jobs if job.point.is_product]
+    sizes_bytes = [sum(job.point.matrix_bytes) for job in jobs]
     timeout_s += max([harness.budget_s, *budgets_s])
     return timeout_s + GATE_S_PER_BYTE * max([0, *sizes_bytes])
 
 
-def require_measurable(
+def order_of(
     jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()
-) -> dict[str, Kernel]:
-    """Return the user kernels by name.
+) -> MeasureOrder:
+    """Return the order to check and time jobs.
+
+    user_kernels: the kernels that jobs name and the package doesn't have
 
     Raises BadSetting for each mistake, before anything is measured.
     """
@@ -207,15 +210,17 @@ def require_measurable(
         by_name[kernel.name] = kernel
     for job in jobs:
         harness.but(**dict(job.changed))
-        if not job.point.is_product:  # its file was loaded, and lists its points
+        if job.point.is_product:  # a benchmark and a problem list their points themselves
+            _require_in_domains(job, by_name)
+    return MeasureOrder(jobs=jobs, harness=harness, user_kernels=by_name)
+
+
+def _require_in_domains(job: Job, user_kernels: Mapping[str, Kernel]) -> None:
+    """Raise BadSetting if a kernel of the job doesn't take its shape, or can't be a baseline."""
+    for name in (*job.against, job.kernel):
+        if name == CUBLAS:
             continue
-        for name in job.against:
-            if name == CUBLAS:
-                continue
-            baseline = by_name.get(name) or rung(name)
-            baseline.check(job.shape)
-            if not baseline.domain.alpha:
-                raise BadSetting(f"{name} can't be a baseline: it must take alpha, to compute -A B")
-        if job.kernel != CUBLAS:
-            (by_name.get(job.kernel) or rung(job.kernel)).check(job.shape)
-    return by_name
+        kernel = user_kernels.get(name) or rung(name)
+        kernel.check(job.shape)
+        if name in job.against and not kernel.domain.alpha:
+            raise BadSetting(f"{name} can't be a baseline: it must take alpha, to compute -A B")

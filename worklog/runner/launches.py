@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
 from worklog.harness import TimedLaunch
-from worklog.kernel import Buffer, Loaded, Runnable
+from worklog.kernel import Buffer, Runnable
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Stage
 
@@ -204,11 +204,7 @@ class Loop:
         self.relocated = list[Runnable]()
         self.move()
         if is_short and pool:
-            self.relocated = [
-                kernel
-                for kernel in distinct
-                if isinstance(kernel, Loaded) and not kernel.variables(shape)
-            ]
+            self.relocated = [kernel for kernel in distinct if kernel.is_relocatable(shape)]
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
             options: dict[str, Any] = {
@@ -231,9 +227,8 @@ class Loop:
         """Move the buffers to a new placement in the pool.
 
         The code of short kernels moves to another place. Without a pool, the checker's buffers are
-        used. Host functions are launched once on each set while nothing is blocked: a host function
-        may record a graph for new addresses. Kernels that were loaded again are launched once on
-        the checker's buffers.
+        used. Subjects rehearse on each set while nothing is blocked. Kernels that were loaded again
+        are launched once on the checker's buffers.
         """
         first = self.bare[0]
         checker_buffers = self.checker.buffers
@@ -246,10 +241,7 @@ class Loop:
         for number, launch in enumerate(self.bare):
             launch.use(self._buffers(sets, number))
         for launch in reversed(self.bare):
-            if launch.kernel.is_host:
-                for enqueue in launch.launches:
-                    enqueue()
-                self.checker.device.synchronize()
+            launch.kernel.rehearse(launch.launches)
         for kernel in self.relocated:
             a, b, _ = checker_buffers.abc
             kernel.enqueue(self.checker.shape, 1.0, a, b, 0.0, checker_buffers.spare)
@@ -328,7 +320,7 @@ class Loop:
             first = self.bare[0]
             has_moved = self.pool is not None and first.last < 0
             written = self.checker.buffers.abc[2] if has_moved else first.buffers[first.last][2]
-            stage = self.checker.check_timed_output(written)
+            stage = self.checker.check_timed_output(first.kernel, written)
         else:
             stage, *baseline_stages = (
                 self.checker.check_timed_launches(launch.probe) for launch in self.bare

@@ -16,6 +16,7 @@ from worklog.errors import BadRunFile, BadSetting, check_keywords, hinted, liste
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem
 from worklog.problem import Point, Sizes
 from worklog.runner import execute, sources
+from worklog.runner.execute import order_of
 from worklog.runner.job import ABLATION_SIZES, Job, ablation_jobs, jobs_of
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import newest_run
@@ -49,9 +50,8 @@ def measure(
     that exists or a folder that can't be written. Nothing is measured then.
     """
     jobs, user_kernels = jobs_of(kernels, shapes, against=against)
-    return execute.carry_out(
-        jobs, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out
-    )
+    order = order_of(jobs, harness or Harness(), user_kernels)
+    return execute.carry_out(order, progress=progress, out=out)
 
 
 def measure_solutions(
@@ -93,7 +93,7 @@ def measure_solutions(
         for name in names:
             point = Point.of_case(problem.name, name)
             jobs.append(Job(solution.name, point, against=("baseline",)))
-    return execute.carry_out(jobs, harness or Harness(), user_kernels=typed, **how)
+    return execute.carry_out(order_of(jobs, harness or Harness(), typed), **how)
 
 
 def measure_benchmarks(
@@ -127,9 +127,8 @@ def measure_benchmarks(
             _require_same_axes(benchmark, baseline)
         jobs += [Job(benchmark.name, point, against=names) for point in benchmark.points()]
     kernels = [benchmark.kernel for benchmark in (*others, *baselines)]
-    return execute.carry_out(
-        jobs, harness or Harness(), user_kernels=kernels, progress=progress, out=out
-    )
+    order = order_of(jobs, harness or Harness(), kernels)
+    return execute.carry_out(order, progress=progress, out=out)
 
 
 def _require_same_axes(benchmark: Benchmark, baseline: Benchmark) -> None:
@@ -159,16 +158,15 @@ def ablate(
 
     Raises what measure() and results() raise.
     """
+    order = order_of(ablation_jobs(kernel, shapes), harness or Harness())
     if sources.live_wanted():
-        jobs = ablation_jobs(kernel, shapes)
-        return execute.carry_out(jobs, harness or Harness(), progress=progress, out=out)
+        return execute.carry_out(order, progress=progress, out=out)
     live_options = {"harness": harness not in (None, Harness()), "out": bool(out)}
     for name, is_used in live_options.items():
         if is_used:
             raise BadSetting(
                 f"ablate: {name} needs a live measurement, and there is no GPU here: omit it"
             )
-    execute.require_measurable(ablation_jobs(kernel, shapes), Harness())
     run = newest_run(
         lambda run: all(
             sources.held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)
@@ -203,12 +201,12 @@ def results(
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {record.name for record in RUNGS} | {CUBLAS}
     user_job = next((job for job in jobs if job.kernel not in rungs), None)
-    if user_job is None and sources.live_wanted():
-        return execute.carry_out(jobs, Harness(), progress=progress)
-    run = sources.holding(jobs)
     if user_job is None:
-        execute.require_measurable(jobs, Harness())
-    elif not all(sources.held_by(run, job) for job in jobs):
+        order = order_of(jobs, Harness())
+        if sources.live_wanted():
+            return execute.carry_out(order, progress=progress)
+    run = sources.holding(jobs)
+    if user_job is not None and not all(sources.held_by(run, job) for job in jobs):
         name = user_job.kernel
         names = ", ".join(dict.fromkeys(job.kernel for job in jobs)) + meant(name, rungs)
         advice = (
@@ -229,13 +227,11 @@ def pairs(
     """
     unbiased, _ = jobs_of(kernel, shapes)
     biased, _ = jobs_of(kernel, shapes, tuple(setting.items()))
-    execute.require_measurable(biased, Harness())
-    all_jobs = [*unbiased, *biased]
-    run = (
-        execute.carry_out(all_jobs, Harness())
-        if sources.live_wanted()
-        else sources.holding(all_jobs)
-    )
+    order = order_of([*unbiased, *biased], Harness())
+    if sources.live_wanted():
+        run = execute.carry_out(order)
+    else:
+        run = sources.holding([*unbiased, *biased])
     results = list[tuple[Run, Measurement, Measurement]]()
     for pair in zip(unbiased, biased, strict=True):
         source = run if all(sources.held_by(run, job) for job in pair) else sources.holding(pair)

@@ -1,8 +1,7 @@
-"""Prepares a job: the only way into a timed loop."""
+"""Prepares a job of a run for its timed loop. worklog.time prepares its call itself."""
 
 from __future__ import annotations
 
-import inspect
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from worklog.benchmarks import WORK, Call, benchmarks_of
+from worklog.benchmarks import WORK, Call, LoadedBenchmark
 from worklog.errors import BadSetting, LaunchFailed, Skipped
 from worklog.gate import SEED_BITS, Checker, timed
 from worklog.harness import Harness
@@ -123,14 +122,14 @@ def _prepare_benchmark(
 
     Its baselines are the job's, or those that the benchmark itself has in state.run.
     """
-    call = benchmark_call(session, job.kernel, job.point)
+    call = _benchmark_call(session, job.kernel, job.point)
     if job.against and call.against:
         names = ", ".join(job.against)
         raise BadSetting(
             f"{job.kernel} has a baseline of its own, in state.run: omit --against {names}"
         )
     if job.against:
-        baselines = [benchmark_call(session, name, job.point) for name in job.against]
+        baselines = [_benchmark_call(session, name, job.point) for name in job.against]
         call = replace(call, against=[baseline.alone for baseline in baselines])
     else:
         _, *names_of_own = replace(call, name=job.kernel).names
@@ -138,40 +137,7 @@ def _prepare_benchmark(
     return prepare_call(session, job, call, harness, notes=[*notes, UNCHECKED])
 
 
-def benchmark_call(session: Session, name: str, point: Point) -> Call:
-    """Return the call that a benchmark times: its launcher, its state.run, or itself.
-
-    Raises Skipped if the benchmark skips the point.
-    """
-    host = session.kernel(name).host
-    assert host is not None
-    benchmark = benchmarks_of(host)[name]
-    axes = dict(point.axes)
-    reason = benchmark.space.skip(axes)
-    if reason:
-        raise Skipped(reason)
-    loan = session.device.loan("cupy")
-    new_state = partial(benchmark.state, benchmark.values(axes), loan.handle, session.gpu)
-    state = new_state()
-    with loan.current():
-        returned = benchmark(state)
-    if state.call is not None:
-        call = state.call
-    elif callable(returned):
-        call = Call(returned)
-    else:
-        call = Call(lambda: benchmark(new_state()))
-    kwargs = dict(call.kwargs or {})
-    if _requires_stream(call.fn):
-        kwargs.setdefault("stream", loan.handle)
-    work: dict[str, Any] = dict(state.work)
-    return replace(call, kwargs=kwargs, **work)
-
-
-def _requires_stream(fn: Callable[..., Any]) -> bool:
-    """Return whether a function has a parameter `stream` without a default."""
-    try:
-        stream = inspect.signature(fn).parameters.get("stream")
-    except (TypeError, ValueError):  # compiled code may have no signature
-        return False
-    return stream is not None and stream.default is stream.empty
+def _benchmark_call(session: Session, name: str, point: Point) -> Call:
+    """Return the call that a benchmark times. Raises Skipped."""
+    loaded = cast(LoadedBenchmark, session.load(name))
+    return loaded.call(point, session.gpu)

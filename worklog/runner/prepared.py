@@ -14,7 +14,6 @@ from worklog.runner.job import Job
 from worklog.runner.launches import OutOfBoundsWrite
 from worklog.runner.session import Session
 from worklog.runs import Measurement, Roof, Stage, Verdict, Work, failed
-from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 from worklog.runs.statistics import summarize
 
 
@@ -32,8 +31,8 @@ class Prepared:
     check: Callable[[LoopResult], list[Stage]] = lambda _reading: []
     context: AbstractContextManager[object] = field(default_factory=nullcontext)  # of the loop
     loop_options: Mapping[str, Any] = field(default_factory=dict)  # of time_in_turn
-    # The roof of what isn't a matrix product; "" for none.
-    datapath: str = ""
+    # Returns the whole of which the rate is a share, for the peaks at the measured clock.
+    roof: Callable[[Peaks], Roof | None] = lambda _peaks: None
     witnesses: dict[str, float | str] = field(default_factory=dict)
 
 
@@ -89,19 +88,8 @@ def measurement(
         time=summary.time,
         against=dict.fromkeys(job.against) | summary.ratios,
         work=prepared.work,
-        roof=_roof(session, prepared, reading),
+        roof=prepared.roof(Peaks(session.gpu, reading.samples.sm_mhz or session.gpu.sm_clock_mhz)),
         samples=summary.samples,
         degradations=tuple(degradations),
         witnesses=prepared.witnesses,
     )
-
-
-def _roof(session: Session, prepared: Prepared, reading: LoopResult) -> Roof | None:
-    """Return the whole of which the rate is a share, at the measured clock."""
-    peak = Peaks(session.gpu, reading.samples.sm_mhz or session.gpu.sm_clock_mhz)
-    if prepared.job.point.is_product:
-        is_fp32 = prepared.harness.roof == "fp32"
-        return Roof(peak["fp32"] if is_fp32 else BF16_DATASHEET_TFLOPS)
-    if prepared.datapath and prepared.work.flops:
-        return Roof(peak[prepared.datapath], prepared.datapath)
-    return None

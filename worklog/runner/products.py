@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from worklog.errors import Skipped
@@ -14,7 +14,8 @@ from worklog.runner.job import Job
 from worklog.runner.launches import Loop, elements
 from worklog.runner.prepared import Prepared
 from worklog.runner.session import Session
-from worklog.runs import CUBLAS, Stage, Work
+from worklog.runs import CUBLAS, Roof, Stage, Work
+from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 
 GATES: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
@@ -78,7 +79,13 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         check,
         context=closing(loop),
         loop_options=options,
+        roof=lambda peaks: Roof(_peak_tflops(peaks, harness)),
     )
+
+
+def _peak_tflops(peaks: Mapping[str, float], harness: Harness) -> float:
+    """Return the TFLOP/s that the harness compares with."""
+    return peaks["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS
 
 
 def _biases(session: Session, loaded: Runnable, harness: Harness) -> list[str]:
@@ -86,7 +93,7 @@ def _biases(session: Session, loaded: Runnable, harness: Harness) -> list[str]:
     biased = harness.biased().items()
     texts = [f"{name}: {value}" for name, value in biased if name != "gate"]
     texts += loaded.remarks
-    if loaded.is_host and not _checks_each(harness):
+    if loaded.uses_streams and not _checks_each(harness):
         texts.append(LAST_ONLY)
     if harness.gate is not True:
         texts.append(GATES[harness.gate])
@@ -112,7 +119,7 @@ def _check_timed(
     stages = list[Stage]()
     if loop.checked:
         stages.append(timed(loop.stage))
-    if loop.checked and kernel.is_host:  # which may launch on other streams
+    if loop.checked and kernel.uses_streams:
         launch = loop.launches[0].launch
         stages.append(timed(lambda: session.idle_after(launch, harness.queues, us)))
         if not harness.biased():
@@ -153,7 +160,7 @@ def _require_checkable(loaded: Runnable, shape: Shape, harness: Harness) -> None
         settings.append("l2 = rotate")
     if not settings or harness.gate is not True:
         return
-    state = "a host function" if loaded.is_host else ", ".join(loaded.variables(shape))
+    state = loaded.state(shape)
     if state:
         raise Skipped(
             f"with {' and '.join(settings)} only the last launch can be checked, and {state} may "

@@ -22,7 +22,7 @@ from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.problem import Shape
+from worklog.problem import Point, Shape
 from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runs import CUBLAS, Calibration, Stage, Verdict
@@ -96,9 +96,7 @@ class Session:
         """
         rungs = {record.name for record in RUNGS}
         kernels = [
-            rung(job.kernel).at(job.shape, self.gpu.arch)
-            for job in jobs
-            if job.point.is_product and job.kernel in rungs
+            rung(job.kernel).at(job.shape, self.gpu.arch) for job in jobs if job.kernel in rungs
         ]
         with ThreadPoolExecutor() as pool:
             programs = set()
@@ -137,13 +135,13 @@ class Session:
                 ) from error
         return self._checkers[shape]
 
-    def require_memory(self, shape: Shape) -> None:
-        """Raise OutOfMemory for a shape that can't fit the GPU."""
+    def require_memory(self, point: Point) -> None:
+        """Raise OutOfMemory for matrices that can't fit the GPU."""
         # A, B and C, and another C for the baseline.
-        needed = shape.compulsory_bytes + 4 * shape.m * shape.n
+        needed = sum(point.matrix_bytes) + sum(point.matrix_bytes[-1:])
         if needed > (free := self.device.free_bytes()):
             sizes = f"{needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free"
-            raise OutOfMemory(f"size {shape} needs {sizes}: take a smaller size")
+            raise OutOfMemory(f"size {point} needs {sizes}: take a smaller size")
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """Return the gate's verdict on a kernel at a shape, found once.

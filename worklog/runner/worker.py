@@ -61,8 +61,7 @@ def answer(
         harness = harness.but(clocks=clocks)
         known_jobs = order.jobs or []
         for point in {job.point for job in known_jobs}:
-            if point.is_product:
-                session.require_memory(point.shape)
+            session.require_memory(point)
         pipe.send(Started(Run(**session.head(harness, notes)).head_lines()))
         session.compile_ahead(known_jobs)
         jobs = _received(session, pipe) if order.jobs is None else known_jobs
@@ -99,8 +98,7 @@ def _received(session: Session, pipe: Connection) -> Iterator[Job]:
         pipe.send(Waiting())
         message: NextJob = pipe.recv()
         session.user_kernels.update(message.user_kernels)
-        if message.job.point.is_product:
-            session.require_memory(message.job.shape)
+        session.require_memory(message.job.point)
         yield message.job
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
 from types import MappingProxyType
@@ -69,6 +69,27 @@ class _Charts:
         return self if run is None else import_module("worklog.plots").Plots(run)
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """What a table of a run is about: a shape, or a benchmark with its axes."""
+
+    title: str
+    flops: int = 0  # by which tables are ordered
+    axes: tuple[str, ...] = ()
+    left: int = 2  # columns of text
+    least_columns: int = COLUMNS
+    has_run_notes: bool = True  # also if it isn't the last table of its run
+
+
+def _subject_of(m: Measurement) -> _Subject:
+    """Return the subject of the table with a measurement."""
+    if m.point.is_product:
+        return _Subject(" × ".join(map(str, m.shape or ())), m.problem.flops)
+    axes = tuple(m.axes)
+    left = max(1, len(axes))
+    return _Subject(m.kernel, 0, axes, left, least_columns=left, has_run_notes=False)
+
+
 class Run(RunRecord):
     """Measurements with their provenance, which display themselves: see RunRecord."""
 
@@ -107,30 +128,19 @@ class Run(RunRecord):
 
         The last table has the means over the sizes.
         """
-        groups: dict[tuple[Any, ...], list[Measurement]] = {}
+        groups: dict[tuple[_Subject, str], list[Measurement]] = {}
         for m in self.select() or self.measurements:
-            flops = 0 if m.shape is None else m.problem.flops
-            subject = m.shape or (m.kernel, *m.axes)
-            groups.setdefault((flops, subject, changed_words(m)), []).append(m)
+            groups.setdefault((_subject_of(m), changed_words(m)), []).append(m)
+        in_order = sorted(groups.items(), key=lambda item: item[0][0].flops)
         tables: list[Table] = []
-        for (_, subject, changed), measurements in sorted(
-            groups.items(), key=lambda item: item[0][0]
-        ):
+        for (subject, changed), measurements in in_order:
             notes = self.footnotes(measurements)
-            first = measurements[0]
-            title = " × ".join(map(str, subject)) + changed
-            left = 2
-            least_columns = COLUMNS
-            if first.shape is None:
-                title = str(subject[0]) + changed
-                left = max(1, len(first.axes))
-                least_columns = left
-                is_last = len(tables) == len(groups) - 1
-                if not is_last:  # the run's notes are below its last benchmark
-                    notes = notes[: len(notes) - len(self.notes)]
+            is_last = len(tables) == len(groups) - 1
+            if not (is_last or subject.has_run_notes):
+                notes = notes[: len(notes) - len(self.notes)]
             rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
-            table = _without_empty_columns(title, rows, least_columns)
-            tables.append(replace(table, left=left, notes=notes))
+            table = _without_empty_columns(subject.title + changed, rows, subject.least_columns)
+            tables.append(replace(table, left=subject.left, notes=notes))
         if means := self.means():
             title = "over the cases" if "cases" in means[0] else "over the sizes"
             tables.append(_without_empty_columns(title, means))
@@ -162,7 +172,7 @@ class Run(RunRecord):
         timed: its measurements that have a time
         cases: the number of all its measurements
         """
-        is_of_cases = timed[0].shape is None
+        is_of_cases = "case" in timed[0].axes
         if is_of_cases:
             mean, _ = over_shapes([m.us or 0.0 for m in timed])
             row = {"cases": f"{len(timed)} of {cases}", "mean time": duration(mean)}
