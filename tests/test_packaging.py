@@ -368,7 +368,7 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed, release,
 
 def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_path):
     (tmp_path / "mine.cu").write_text(
-        (ROOT / "worklog/kernel/template.cu").read_text(encoding="utf-8")
+        (ROOT / "worklog/cli/template.cu").read_text(encoding="utf-8")
     )
     code = """
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator

@@ -22,9 +22,9 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
-from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
-from worklog.kernel.best import LEAST_SPLIT_K, choose, table
+from worklog.kernel import WIDE, Kernel, Loaded, rung
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
 from worklog.runs import Gpu
@@ -68,9 +68,9 @@ def sgemm(
 
     max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error
     (|alpha| |A| |B| + |beta C|) in each element, whatever the matrices hold: best, split, or one
-    with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.best) count
-    roundings and follow from the shape alone, so the matrices aren't read first; usual errors are
-    far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements for which |A| |B|,
+    with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.ladder.best)
+    count roundings and follow from the shape alone, so the matrices aren't read first; usual errors
+    are far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements for which |A| |B|,
     |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
     their rows of C, those in B their columns, as in FP32, and no other element.
 
@@ -374,7 +374,7 @@ class Plan:
             parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature
         }
         fields["workspace"] = ctypes.c_void_p()
-        for name, size in zip(SIZES, (self.shape.m, self.shape.n, self.shape.k), strict=True):
+        for name, size in zip("MNK", (self.shape.m, self.shape.n, self.shape.k), strict=True):
             fields[name].value = size
             fields[WIDE + name] = ctypes.c_int64(size)
         self.values = [fields[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]

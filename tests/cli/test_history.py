@@ -15,8 +15,9 @@ from tests.cli.conftest import one_line, worklog
 from tests.helpers import GPU, PLAIN, measured, small_run
 from worklog.cli import main
 from worklog.errors import BadSetting
-from worklog.kernel import at_revision, kernels_dir, ladder, rung
-from worklog.kernel.source import read_source
+from worklog.kernel import ladder, rung
+from worklog.kernel.by_name import at_revision
+from worklog.kernel.source import kernels_dir, read_source
 from worklog.runner import execute, sources
 from worklog.runner.job import Job
 from worklog.runs import Run

@@ -15,7 +15,10 @@ from tests.helpers import PLAIN
 from worklog.cli import options, several
 from worklog.errors import Interrupted
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, Listed, folder, kernels_dir, kernels_in
+from worklog.kernel import folder
+from worklog.kernel.by_name import DEFAULTS
+from worklog.kernel.listing import Listed, kernels_in
+from worklog.kernel.source import kernels_dir
 from worklog.runner import check as checks
 
 LAUNCH = "// grid: (N + 15) / 16, (M + 7) / 8   block: 16, 8\n"

@@ -15,7 +15,7 @@ import pytest
 from tests.notebooks.cells import run_cells
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import execute, launches
 from worklog.runner.job import Job
 from worklog.runner.session import Session

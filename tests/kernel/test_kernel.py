@@ -15,9 +15,10 @@ import worklog
 from tests.gate.numpy_device import NumpyDevice
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import DEFAULTS, kernel_of, rung
+from worklog.kernel.by_name import DEFAULTS, kernel_of
+from worklog.kernel.ladder import rung
 from worklog.kernel.source import evaluate
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 from worklog.runner.measure import measure
 
 TEMPLATE = """\

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from worklog.emulator.limits import occupancy
 from worklog.errors import WorklogError
-from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir
+from worklog.kernel import LADDER, RUNGS, Kernel
 from worklog.kernel import source as sources
+from worklog.kernel.ladder import FP32, TENSOR
+from worklog.kernel.ladder.rungs import equal_shares, ragged, ragged_at, split
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.rungs import equal_shares, ragged, ragged_at, split
-from worklog.kernel.source import evaluate
-from worklog.problem.gemm import Domain, Shape
+from worklog.kernel.source import evaluate, kernels_dir
+from worklog.problem import Domain, Shape
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55

@@ -20,7 +20,7 @@ from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.kernel.launch import Launch
 from worklog.kernel.prediction import bound
 from worklog.kernel.signature import LADDER
-from worklog.problem.gemm import Domain, Shape, random_inputs
+from worklog.problem import Domain, Shape, random_inputs
 from worklog.runner.launches import Loop, OutOfBoundsWrite, Pool, elements
 from worklog.runs import recorded_run
 

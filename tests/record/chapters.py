@@ -17,7 +17,8 @@ from pathlib import Path
 
 import worklog
 from worklog.gpu.profile import limit, profiled
-from worklog.kernel import LADDER, Kernel, rungs
+from worklog.kernel import LADDER, Kernel
+from worklog.kernel.ladder import rungs
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out
 from worklog.runner.job import product_job

@@ -17,7 +17,8 @@ from typing import Any
 import click
 
 from worklog.kernel import rung
-from worklog.problem import Axis, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Axis
 from worklog.runner.job import product_job
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.files import write_text

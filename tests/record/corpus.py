@@ -36,10 +36,11 @@ from worklog.emulator.core.decode import decoded
 from worklog.emulator.program import program_of
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import BadSetting, CompileFailed, WorklogError
-from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
+from worklog.kernel import Compiled, Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
 from worklog.kernel.host.calls import launches_in
+from worklog.kernel.listing import kernels_in, own_kernels
 from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncommented
 from worklog.kernel.trial import kernel_of
 from worklog.kernel.unit import read

@@ -11,10 +11,11 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from worklog.cli.figures import at_4096, markers, rewrite
-from worklog.kernel import FP32, RUNGS, TENSOR
-from worklog.kernel.best import table
+from worklog.kernel import RUNGS
+from worklog.kernel.ladder import FP32, TENSOR
+from worklog.kernel.ladder.best import table
 from worklog.plots.selection import class_of, error_of, leaders, rate
-from worklog.problem import drawn
+from worklog.problem.drawn_shapes import drawn
 from worklog.runs import CUBLAS, Measurement, Run, cells, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison

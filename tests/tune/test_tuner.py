@@ -18,7 +18,8 @@ from tests.virtual.tiles import COMMAND
 from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
-from worklog.problem import Axis, Shape, Space
+from worklog.problem import Shape
+from worklog.problem.axes import Axis, Space
 from worklog.runs import Ran, Run
 from worklog.runs.statistics import Estimate
 from worklog.settings import Harness

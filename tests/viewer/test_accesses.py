@@ -14,8 +14,8 @@ import pytest
 from worklog import plots
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LADDER, Kernel, resources
+from worklog.kernel.by_name import kernel_of
 from worklog.kernel.inspection import inspect
-from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
 from worklog.viewer.accesses import AccessTrace, access

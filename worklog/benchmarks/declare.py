@@ -24,7 +24,8 @@ from worklog.benchmarks.call import Call, CrossCheck
 from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.gpu.clocks import Datapath
 from worklog.kernel import HostFunction, Kernel
-from worklog.problem import Axis, Point, Space
+from worklog.problem import Point
+from worklog.problem.axes import Axis, Space
 from worklog.runs import Gpu
 from worklog.runs.text import Displayable, Table
 

@@ -21,18 +21,12 @@ from worklog.cli import options, several
 from worklog.emulator.launching import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
-from worklog.kernel import (
-    OPTIONS,
-    TEMPLATE,
-    Kernel,
-    counters,
-    find_problem,
-    new_rung,
-    source_folder,
-    starters,
-)
-from worklog.kernel import kernel_of as kernel_as_read
+from worklog.kernel import Kernel, source_folder
+from worklog.kernel.by_name import OPTIONS
+from worklog.kernel.by_name import kernel_of as kernel_as_read
+from worklog.kernel.ladder import counters, new_rung
 from worklog.kernel.prediction import Prediction, predicted
+from worklog.kernel.solution import find_problem, starters
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
@@ -40,6 +34,7 @@ from worklog.runner import estimate
 from worklog.runs.files import require_writable, write_bytes
 from worklog.runs.text import Progress
 
+TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
@@ -65,7 +60,7 @@ def new(name: str, folder: Path | None, dtype: str, number: int | None) -> None:
     with their examples. An existing file stays as it is.
 
     With --rung, add a rung to a checkout: a simple kernel in kernels/, its record in
-    worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
+    worklog/kernel/ladder/rungs.py and its entry in kernels/rungs.cuh.
     """
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")

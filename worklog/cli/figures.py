@@ -23,7 +23,8 @@ from worklog import plots, runs
 from worklog.cli import options
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
+from worklog.kernel import RUNGS, Kernel, tensor_products
+from worklog.kernel.ladder import TENSOR
 from worklog.lab.journal import journal as journal_text
 from worklog.peers import exploits
 from worklog.plots import Drawing, gallery

@@ -12,9 +12,14 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
-from worklog.kernel import OPTIONS, RUNGS, Kernel, Solution, at_revision, best
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.by_name import OPTIONS, at_revision
+from worklog.kernel.ladder import best
+from worklog.kernel.solution import Solution
 from worklog.kernel.trial import completed, kernel_of
-from worklog.problem import DRAWN, Shape, drawn, spoken
+from worklog.problem import Shape
+from worklog.problem.axes import spoken
+from worklog.problem.drawn_shapes import DRAWN, drawn
 from worklog.runner import execute, measure
 from worklog.runner.job import SECONDS_EACH, Job, jobs_of
 from worklog.runs import CUBLAS, Run
@@ -302,7 +307,7 @@ def kernel_named(name: str, launch: Mapping[str, Any]) -> str | Kernel:
 
     launch: the options of a user kernel
 
-    Raises what worklog.kernel.ladder raises, and BadSetting for an unknown name.
+    Raises what worklog.kernel.by_name raises, and BadSetting for an unknown name.
     """
     listed = NAMES.get(name.lower())
     if listed is not None:

@@ -16,18 +16,16 @@ from click.core import ParameterSource
 
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
-from worklog.kernel import (
-    DEFAULTS,
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.by_name import DEFAULTS, OPTIONS, product_of_rung
+from worklog.kernel.listing import (
     NO_SUM,
-    OPTIONS,
-    RUNGS,
-    Kernel,
     Listed,
     kernels_in,
     own_kernels,
-    product_of_rung,
+    sources_in,
+    text_of_header,
 )
-from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
 from worklog.runs.text import Progress, Table, a_few

@@ -35,8 +35,7 @@ from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_so
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 
-TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
-MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
+MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
 
 
@@ -455,7 +454,7 @@ class Kernel:
         domain = replace(self.domain, square=self.domain.square or shape.square)
         padded = domain.padded(shape)
         advice = f"it takes {padded}, for example"
-        if padded.flops <= MOST_PADDING * shape.flops:
+        if padded.flops <= MAX_PADDING * shape.flops:
             advice = f"pad to {padded}"
         if self.number is not None:
             advice += ", or use coalesced, which takes any size"

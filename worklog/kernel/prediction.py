@@ -33,7 +33,7 @@ from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_messa
 from worklog.kernel import emulated
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import MemoryCounts, memory_counts
-from worklog.kernel.rungs import LADDER
+from worklog.kernel.ladder.rungs import LADDER
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, recorded_run
 from worklog.runs.text import Table, duration

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import Compiled, Kernel, block_traffic_bytes, evaluate
+from worklog.kernel import Compiled, Kernel, evaluate
+from worklog.kernel.ladder import block_traffic_bytes
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem import Axis, Configuration, Shape, Space, Value
+from worklog.problem import Shape
+from worklog.problem.axes import Axis, Configuration, Space, Value
 from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import measure
 from worklog.runner.sources import CHANGED, live_wanted

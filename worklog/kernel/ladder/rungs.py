@@ -2,7 +2,7 @@
 
 A rung's tile, launch, domain and precision class stand in the header of its .cu file. Those from 18
 on take several launches; `ragged` and `split` follow the shape. What the last rung, `best`, chooses
-from is here, and how in worklog.kernel.best.
+from is here, and how in worklog.kernel.ladder.best.
 """
 
 from __future__ import annotations

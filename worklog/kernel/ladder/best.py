@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import rungs
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import rungs
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
