@@ -12,7 +12,6 @@ import sys
 import threading
 import warnings
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
 from numbers import Real
@@ -22,7 +21,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
-from worklog.kernel import WIDE, Kernel, Loaded, rung
+from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
 from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.trial import completed
@@ -325,12 +324,12 @@ class Plan:
         if self.reads:
             is_long = mode == "split" and self.shape.k >= LEAST_SPLIT_K
             may_split = isinstance(mode, float) or is_long
-        if kernel.host is not None:
-            raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+        kernel.require_source("call the function itself")
         if missing := kernel.missing_on(arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
         # The choice of best also depends on the orders.
-        if not (a_by_rows and b_by_rows) and kernel.choose is not best.choose:
+        is_best = isinstance(kernel, Dispatcher) and kernel.choose is choose
+        if not (a_by_rows and b_by_rows) and not is_best:
             reason = (
                 f"some matrices are row-major and some column-major, and {kernel.name} takes "
                 "one order for all"
@@ -339,7 +338,7 @@ class Plan:
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
                 once(f"sgemm: {reason}: best is used instead, which is slower")
-        if isinstance(mode, Kernel) and kernel.choose is not best.choose and self.reads:
+        if isinstance(mode, Kernel) and not is_best and self.reads:
             kernel = kernel.at(self.shape)
             names = "BAC" if self.swapped else "ABC"
             for name, address_unit, unit in zip(names, units, kernel.domain.bytes_of, strict=True):
@@ -411,7 +410,7 @@ def _best(
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
     chooser = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
-    return replace(rung("best"), choose=chooser)
+    return Dispatcher.of(rung("best"), chooser)
 
 
 def _empty(other: Any, plan: Plan) -> Any:
@@ -487,7 +486,7 @@ class OnGpu:
                 kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)
             ):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
-            if kernel.choose is not None and (reason := table().stale(self.card)):
+            if kernel.follows_shape and (reason := table().stale(self.card)):
                 once(f"sgemm: {reason}")
             if kernel not in self._loaded:
                 kernel.require_launch()

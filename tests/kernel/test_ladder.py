@@ -136,7 +136,7 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before, after):
 @of(
     *LADDER,
     *FP32,
-    *(record for record in TENSOR if record.choose is None),
+    *(record for record in TENSOR if not record.follows_shape),
     split(192),
     split(128, 8),
 )

@@ -92,7 +92,7 @@ def bounds(out: Path) -> None:
             number=None,
             idea="",
         )
-        passes.append(replace(first, choose=None))
+        passes.append(first)
         jobs += [product_job("split", size), product_job(first.name, size, (("gate", False),))]
     run = carry_out(jobs, Harness(), user_kernels=[*rows, *passes], out=out)
     for name, sizes in COUNTED:

@@ -186,7 +186,7 @@ def points_of(run: Run) -> Points:
 
 def as_users(kernel: Kernel, name: str) -> Kernel:
     """A kernel under a name of its own."""
-    return replace(kernel, name=name, number=None, idea="", choose=None)
+    return replace(kernel, name=name, number=None, idea="")
 
 
 def timed(jobs: list[Job], kernels: list[Kernel], out: Path, seconds: float) -> Run:

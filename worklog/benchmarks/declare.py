@@ -168,7 +168,7 @@ class Benchmark(Displayable):
                 )
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
-        return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
+        return Kernel.from_function(f"{path}:{self.function.__name__}", name=self.name)
 
     def table(self) -> Table:
         """Return the axes with their values, under the number of configurations."""

@@ -156,11 +156,12 @@ class _CheckOptions:
         shape = self.shape
         if self.problem is None and shape is not None:
             subject.check(shape)
-        if subject.host is not None and (reason := device.gpu_reason()) is not None:
+        needs_gpu = subject.host is not None
+        if needs_gpu and (reason := device.gpu_reason()) is not None:
             raise NoGpu(
                 f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
             )
-        if subject.host is not None or checks.wants_gpu(device_name):
+        if needs_gpu or checks.wants_gpu(device_name):
             return checks.check_in_child(
                 subject,
                 shape,
@@ -388,8 +389,7 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 
     kernel = kernel_of(name, launch)
     kernel.check(shape)
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
+    kernel.require_source("profile its program with ncu itself")
     if kernel.number is not None and not options.live_wanted(out=out):
         recorded = counters([kernel.name])
         shares = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
@@ -466,8 +466,7 @@ def inspect(
         raise
     except WorklogError:  # code without a launch is shown without counts
         pass
-    if kernel.host is None:
-        kernel.require_instance()
+    kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape, device.gpu_here()) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)

@@ -236,8 +236,7 @@ def _choose(
 def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool) -> None:
     """Print what would be measured, and how long it takes. Loads host functions."""
     for kernel in user_kernels:
-        if kernel.host is not None:
-            kernel.host.loaded()
+        kernel.require_loadable()
     rows = []
     for job in jobs:
         row = {"kernel": job.kernel, "against": [*job.against], "set": job.pitfalls}

@@ -15,7 +15,7 @@ from worklog.kernel.device import (
     Runnable,
 )
 from worklog.kernel.host_function import LABEL, HostFunction
-from worklog.kernel.kernel import Kernel, Sides, SourceOptions
+from worklog.kernel.kernel import Dispatcher, Kernel, Sides, SourceOptions
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
@@ -35,6 +35,7 @@ __all__ = [
     "Buffer",
     "Compiled",
     "Device",
+    "Dispatcher",
     "HostFunction",
     "Kernel",
     "Loaded",

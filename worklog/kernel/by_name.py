@@ -168,7 +168,7 @@ def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
     source = read_source(path)
     for packaged in RUNGS:
         is_named = re.search(rf"\b{packaged.function}\b", source) is not None
-        if not is_named or (packaged.choose is None and len(packaged.launches) == 1):
+        if not is_named or packaged.has_one_launch:
             continue
         headers = tuple(own_headers(source, [str(path.parent), str(kernels_dir())]).items())
         code = replace(packaged.program, source=source, headers=headers)
@@ -214,7 +214,7 @@ def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
     if ":" in name or Path(name).suffix in (".py", ".so"):
         raise BadSetting(f"{name} is a host function: --against-revision takes rungs and .cu files")
     kernel = NAMED.get(name)
-    if kernel is not None and (kernel.choose is not None or len(kernel.launches) > 1):
+    if kernel is not None and not kernel.has_one_launch:
         raise BadSetting(
             f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
@@ -227,7 +227,7 @@ def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
         if not Path(copy, path.name).exists():
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
         former = kernel_of(str(Path(copy, path.name)), options)
-    if former.choose is not None or len(former.launches) > 1:
+    if not former.has_one_launch:
         raise BadSetting(
             f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )

@@ -223,7 +223,9 @@ class Loaded(Runnable):
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[Part], int]] = {}
         self._former: list[object] = []
-        self.passes = [] if kernel.choose else [(part, self._load(part)) for part in kernel.passes]
+        # The launches, unless they depend on the shape.
+        own_launches = () if kernel.follows_shape else kernel.passes
+        self.passes = [(part, self._load(part)) for part in own_launches]
 
     def is_ready(self, shape: Shape) -> bool:
         """Return whether a launch at this shape compiles nothing."""
@@ -298,7 +300,7 @@ class Loaded(Runnable):
                 }
                 for part, loaded in self.passes
             ]
-        if self.kernel.choose is not None:
+        if not self.passes:
             choices = {}
             for shape, (launches, _) in self._launches.items():
                 choices[str(shape)] = [
@@ -327,9 +329,9 @@ class Loaded(Runnable):
 
         0 at shapes at which the program isn't launched. Raises BadSetting.
         """
-        if self.kernel.choose is None:
-            part = next(part for part, _ in self.passes if part.program.sha256 == key)
-            return np.array([sizes[0] * 0 + blocks for blocks in part.blocks_at(*sizes)[:2]])
+        for part, _ in self.passes:
+            if part.program.sha256 == key:
+                return np.array([sizes[0] * 0 + blocks for blocks in part.blocks_at(*sizes)[:2]])
         shapes, columns = np.unique(np.stack(sizes), axis=1, return_inverse=True)
         grids = np.zeros((2, shapes.shape[1]), np.int64)
         chosen = [self.kernel.at(Shape(*shape), self.device.arch) for shape in shapes.T.tolist()]

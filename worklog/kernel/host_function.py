@@ -39,7 +39,7 @@ from types import ModuleType
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError, message_and_place
-from worklog.kernel.device import Buffer, Device, Runnable
+from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runs.files import require_file
 
@@ -93,6 +93,11 @@ class HostFunction:
     def file(self) -> str:
         """The name of the function's file or module."""
         return Path(self.origin).name if self.sha256 else self.origin
+
+    @property
+    def program(self) -> Program:
+        """The program of a kernel that has no CUDA source."""
+        return Program(self.file, "", "")
 
     def loaded(self, fresh: bool = False) -> tuple[Callable[..., object], str]:
         """Load the function. Return it and the arrays that it takes.

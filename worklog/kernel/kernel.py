@@ -1,7 +1,8 @@
-"""One record for every kernel: a rung, a kernel of a file or a cell, and a host function.
+"""One face for every kernel: a rung, a kernel of a file or a cell, and a host function.
 
-A record loads the kernel on a device, describes it for the run file, and crosses to a child process
-pickled.
+A kernel is loaded on a device, is described for the run file, and crosses to a child process
+pickled. Kernel is CUDA C++ with its launches, Dispatcher chooses among such kernels by shape, and
+HostKernel is a function that launches its work itself.
 """
 
 from __future__ import annotations
@@ -9,28 +10,27 @@ from __future__ import annotations
 import inspect
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature, stated
+from worklog.kernel import near, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.from_source import (
     SourceRequest,
     near_headers,
     read_kernel,
     require_arguments,
-    units_of,
 )
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
-from worklog.kernel.nvrtc import Missing, read_unit
+from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
@@ -53,10 +53,12 @@ class SourceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that computes C = alpha A B + beta C."""
+    """A kernel that computes C = alpha A B + beta C, in CUDA C++."""
+
+    follows_shape: ClassVar[bool] = False  # whether the launches depend on the shape
 
     name: str  # in runs, tables and charts
-    code: Program | HostFunction  # the program to compile, or the place of a host function
+    code: Program  # to compile
     launches: tuple[Launch, ...] = ()  # in order, on one stream and with the same arguments
     main: int = 0  # the place of the launch that computes the product
     # Values of the template's parameters, which the launches name.
@@ -68,7 +70,6 @@ class Kernel:
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
-    choose: Callable[..., Kernel] | None = None  # returns the kernel that is launched at a shape
     number: int | None = None  # of a rung
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
@@ -224,7 +225,15 @@ class Kernel:
         Raises WorklogError for a file that can't be read, and BadSetting.
         """
         host = HostFunction.of(function, arrays)
-        return cls(name or host.function, host, rules=domain, claimed=claimed)._readable()
+        kernel = HostKernel(
+            name or host.function,
+            host.program,
+            (Launch(host.function),),
+            rules=domain,
+            claimed=claimed,
+            place=host,
+        )
+        return kernel._readable()
 
     def _readable(self) -> Kernel:
         """Return the kernel itself, without compiling it.
@@ -251,29 +260,23 @@ class Kernel:
     @property
     def host(self) -> HostFunction | None:
         """The place of a host function; None for CUDA C++."""
-        return self.code if isinstance(self.code, HostFunction) else None
+        return None
 
     @property
     def file(self) -> str:
         """The name of the source file, or the module of a host function."""
-        return self.code.name if isinstance(self.code, Program) else self.code.file
+        return self.code.name
 
     @property
     def source(self) -> str:
-        """The CUDA C++ text."""
-        return self._cuda.source
-
-    @property
-    def _cuda(self) -> Program:
-        """The program of a kernel that isn't a host function."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return self.code
+        """The CUDA C++ text; "" for a host function."""
+        return self.code.source
 
     @property
     def unit(self) -> Unit:
         """The functions and constants that the source defines."""
-        define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
-        return read(self.source, define, self._cuda.headers)
+        define = tuple(option[2:] for option in self.code.options if option.startswith("-D"))
+        return read(self.source, define, self.code.headers)
 
     @property
     def definition(self) -> Definition:
@@ -282,51 +285,9 @@ class Kernel:
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
 
-    def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
-        """Return the launch that the source states, and why launches aren't read.
-
-        The launch is in terms of labels of sizes. It has no grid and block if none is stated, and
-        if it isn't read. Its grid may have a name like "M_or_N": a variable that is passed for
-        both.
-
-        labels: "M", "N", "K" or a text that is no size, of each parameter
-        """
-        (_, unit), *programs = self._units()
-        _, _, instance = self.launch.function.partition("<")
-        numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
-        of_source = stated.stated_launch(
-            launches.own_part(self.stated["source"], unit, self.definition, "grid"),
-            unit,
-            self.function,
-            self.definition,
-            values=labels,
-            instance=filled(numbers, self.template),
-            programs=programs,
-            with_joint=True,
-        )
-        return of_source.launch, of_source.unread
-
-    def passed(self, labels: Sequence[str]) -> dict[int, str]:
-        """Return the values that launches pass to parameters without a label, by place.
-
-        labels: as for read_launch. The values are in terms of labels
-        """
-        for _, unit in self._units():
-            values = stated.passed(self.definition, unit, labels)
-            if values:
-                return values
-        return {}
-
-    def _units(self) -> Iterator[tuple[str, Unit]]:
-        """Yield name and unit of the whole source, and then of each program that includes it."""
-        include = self.stated["include"]
-        define = self.stated["define"]
-        yield self.stated["file"], read_unit(self.stated["source"], include, define)
-        yield from units_of(self.stated["programs"], include, define)
-
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
-        return replace(self, code=replace(self._cuda, source=text))
+        return replace(self, code=replace(self.code, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
         """Return the same kernel with another main launch.
@@ -340,8 +301,6 @@ class Kernel:
     @property
     def launch(self) -> Launch:
         """The launch that computes the product; of a host function, its name alone."""
-        if isinstance(self.code, HostFunction):
-            return Launch(self.code.function)
         return self.launches[self.main]
 
     @property
@@ -381,24 +340,24 @@ class Kernel:
 
         arch: the architecture, such as "sm_90" (default: any)
         """
-        if self.choose is None:
-            return self
-        chosen = self.choose(shape, arch=arch)
-        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
+        return self
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
         """The launches in order, each as a kernel of one launch."""
-        return tuple(
-            replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches
-        )
+        return tuple(replace(self, launches=(launch,), main=0) for launch in self.launches)
+
+    @property
+    def has_one_launch(self) -> bool:
+        """Whether the kernel takes one launch at every shape."""
+        return len(self.launches) == 1
 
     def missing_on(self, arch: str) -> str:
         """Return why the kernel can't run on an architecture; "" if it can.
 
         Also "" if only the compiler can tell, as for a source with __CUDA_ARCH__.
         """
-        if arch == "sm_90" or self.host is not None:
+        if arch == "sm_90":
             return ""
         if "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
             return ""
@@ -408,7 +367,7 @@ class Kernel:
     def program(self) -> Program:
         """The program to compile."""
         return replace(
-            self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
+            self.code, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
         )
 
     @cached_property
@@ -467,8 +426,6 @@ class Kernel:
         Raises CompileFailed, BadSetting for a kernel that can't be loaded, and NoGpu for a host
         function without a GPU.
         """
-        if self.host is not None:
-            return HostSubject(self, device, fresh)
         self.require_launch()
         if fresh:
             text = f"{self.source}\n// {secrets.token_hex(8)}\n"
@@ -489,6 +446,15 @@ class Kernel:
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
 
+    def require_source(self, advice: str = "give a .cu file or a rung") -> None:
+        """Raise BadSetting for a host function, which has no CUDA source and needs a GPU.
+
+        advice: an alternative, for the message
+        """
+
+    def require_loadable(self) -> None:
+        """Raise BadSetting for a host function that can't be loaded."""
+
     def require_instance(self) -> None:
         """Raise BadSetting for a template without arguments, which can't be compiled."""
         defined = self.unit.definition(self.function)
@@ -499,7 +465,7 @@ class Kernel:
         """Raise BadSetting if the parameters' order, the grid or the block is unknown."""
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
-        if self.host is not None or (self.grid and self.block):
+        if self.grid and self.block:
             return
         lines = [line for line in self.adapted if "launch" in line]
         unread = "; ".join((*lines, LAUNCH_ADVICE))
@@ -510,8 +476,6 @@ class Kernel:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The lines that must be shown with every measurement of the kernel."""
-        if self.host is not None:
-            return (REMARK,)
         fixed = signature.fixed(self.arguments)
         if fixed:
             return (f"computes with {fixed} only", *self.warnings)
@@ -537,8 +501,6 @@ class Kernel:
 
         The kernel isn't loaded.
         """
-        if self.host is not None:
-            return self.host.describe()
         about: dict[str, Any] = {
             "file": self.file,
             "sha256": self.program.code_sha256,
@@ -568,6 +530,70 @@ class Kernel:
         if self.arguments != signature.LADDER:
             launch["arguments"] = list(self.arguments)
         return {name: value for name, value in launch.items() if value}
+
+
+@dataclass(frozen=True, repr=False)
+class Dispatcher(Kernel):
+    """A kernel whose launches depend on the shape: it chooses the kernel that is launched.
+
+    Its own launches are those of one of these kernels.
+    """
+
+    follows_shape: ClassVar[bool] = True
+    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and an architecture
+
+    @classmethod
+    def of(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
+        """Return a dispatcher with the name, the code and the launches of a kernel."""
+        return cls(**_fields_of(kernel), choose=choose)
+
+    def at(self, shape: Shape, arch: str = "") -> Kernel:  # noqa: D102
+        chosen = self.choose(shape, arch=arch)
+        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
+
+    @cached_property
+    def passes(self) -> tuple[Kernel, ...]:
+        """The launches of the dispatcher itself in order, each as a kernel of one launch."""
+        return Kernel(**_fields_of(self)).passes
+
+    @property
+    def has_one_launch(self) -> bool:  # noqa: D102
+        return False
+
+
+@dataclass(frozen=True, repr=False)
+class HostKernel(Kernel):
+    """A host function, which launches its work itself, on a GPU. Its `code` has no source."""
+
+    place: HostFunction = field(kw_only=True)
+
+    @property
+    def host(self) -> HostFunction:  # noqa: D102
+        return self.place
+
+    def require_source(self, advice: str = "give a .cu file or a rung") -> None:  # noqa: D102
+        raise BadSetting(f"{self.name} is a host function: {advice}")
+
+    def require_loadable(self) -> None:  # noqa: D102
+        self.place.loaded()
+
+    def require_launch(self) -> None:
+        """Return, because a host function launches itself."""
+
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:  # noqa: D102
+        return HostSubject(self, device, fresh)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:  # noqa: D102
+        return (REMARK,)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return self.place.describe()
+
+
+def _fields_of(kernel: Kernel) -> dict[str, Any]:
+    """Return the values of a kernel's fields, without those of a subclass."""
+    return {item.name: getattr(kernel, item.name) for item in fields(Kernel)}
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:

@@ -77,10 +77,10 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     over 100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
     kernel = rung(kernel) if isinstance(kernel, str) else kernel
-    if kernel.host is not None or not kernel.grid:
+    kernel.require_source()
+    if not kernel.grid:
         raise BadSetting(f"{kernel.name}: give a .cu file with its --grid and --block, or a rung")
-    if kernel.choose is not None:
-        kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
+    kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
     if shape is None:
         tile = kernel.template
         m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))

@@ -30,7 +30,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.host import SPACING, STAND_INS, Launched, launched_by, stand_in
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
-from worklog.kernel.kernel import Kernel
+from worklog.kernel.kernel import HostKernel, Kernel
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import prepared
 from worklog.kernel.solution.problems import find_problem
@@ -105,7 +105,8 @@ class Solution(Kernel):
             if str(subject).endswith(".py"):
                 subject = f"{subject}:{FUNCTION}"
             host = HostFunction.of(subject if callable(subject) else str(subject), arrays)
-            return cls(host.function, host, **options)
+            launches = (Launch(host.function),)
+            return PythonSolution(host.function, host.program, launches, place=host, **options)
         path = Path(subject)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
@@ -124,8 +125,6 @@ class Solution(Kernel):
         Raises BadSetting also for a signature that isn't the problem's.
         """
         problem = find_problem(self.problem, self.dtype)
-        if self.host is not None:
-            return _Python(self, problem, device, self.host)
         declared = ", ".join(parameter.declaration for parameter in problem.signature)
         signature = f"{FUNCTION}({declared})"
         function = self.unit.definition(FUNCTION, of_host=True)
@@ -162,18 +161,32 @@ class Solution(Kernel):
         """Return the entry of a run's `kernels`: source hash, problem and type."""
         return {
             "file": self.file,
-            "sha256": self._sha256(),
+            "sha256": self.sha256,
             "entry": self.entry,
             "problem": self.problem,
             "dtype": self.dtype,
             "user": "solution",
         }
 
-    def _sha256(self) -> str:
-        """Return the hash of the source text, or of a host function."""
-        if self.host is not None:
-            return self.host.sha256
+    @property
+    def sha256(self) -> str:
+        """The hash of the source text, or of a host function's file."""
         return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+@dataclass(frozen=True, repr=False)
+class PythonSolution(HostKernel, Solution):
+    """A Python function that solves a problem."""
+
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:  # noqa: D102
+        return _Python(self, find_problem(self.problem, self.dtype), device, self.place)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return Solution.describe(self)
+
+    @property
+    def sha256(self) -> str:  # noqa: D102
+        return self.place.sha256
 
 
 class Solver(Runnable):

@@ -13,6 +13,7 @@ from worklog.kernel.launch import LAUNCH_ADVICE, SIZES, Launch
 from worklog.kernel.signature import WIDE, named
 from worklog.kernel.source import evaluate, filled, parts
 from worklog.kernel.stated import JOINT
+from worklog.kernel.trial.of_source import stated_launch, values_passed
 
 MAX_LAUNCHES = 60
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
@@ -103,7 +104,7 @@ def _options(kernel: Kernel, by_name: Sequence[str]) -> dict[int, tuple[str, ...
 
     by_name: the labels by name
     """
-    passed = kernel.passed(by_name)
+    passed = values_passed(kernel, by_name)
     options = dict[int, tuple[str, ...]]()
     for place, parameter in enumerate(kernel.definition.parameters):
         is_integer = "int" in parameter.dtype and not parameter.pointer
@@ -164,7 +165,7 @@ def stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
             grid = filled(kernel.launch.grid, names)
             yield Candidate(labels, replace(kernel.launch, grid=grid), roles)
         return
-    launch, unread = kernel.read_launch(labels)
+    launch, unread = stated_launch(kernel, labels)
     if JOINT.search(launch.grid):
         for grid in _with_axes(launch.grid):
             yield Candidate(labels, replace(launch, grid=grid), is_of_one_variable=True)

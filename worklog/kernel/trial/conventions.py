@@ -14,6 +14,7 @@ from worklog.kernel.launch import SIZES
 from worklog.kernel.signature import WIDE, is_ladders, is_leading_dimension, size_of
 from worklog.kernel.source import evaluate, parts
 from worklog.kernel.trial.launches import LENGTHS, LONGEST, TrialLaunch, sides
+from worklog.kernel.trial.of_source import values_passed
 from worklog.kernel.trial.orders import MATRICES
 from worklog.kernel.trial.search import filled_in, has_launch
 from worklog.problem import Shape
@@ -61,7 +62,7 @@ def _stated_leading_dimensions(kernel: Kernel, values: Sequence[str]) -> Mapping
         labels.append("" if is_leading_dimension(parameter) else size_of(value))
     if labels == [size_of(value) for value in values]:
         return {}
-    return kernel.passed(labels)
+    return values_passed(kernel, labels)
 
 
 def _plain(arguments: Sequence[str]) -> list[str]:
