@@ -30,10 +30,10 @@ from worklog.runs import Gpu
 
 Mode = Literal["fp32", "split"]
 MODES: dict[Mode, str] = {"fp32": "best", "split": "split"}
-ALIGNMENT = 16  # bytes, of a kernel's widest access
-MOST_SIZE = 2**31 - 1  # the kernels' parameters are int
-MOST_EMULATED = Shape.of(512).flops
-MOST_PLANS = 1024
+ACCESS_BYTES = 16  # bytes, of a kernel's widest access
+MAX_SIZE = 2**31 - 1  # the kernels' parameters are int
+MAX_EMULATED = Shape.of(512).flops
+MAX_PLANS = 1024
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 FLOAT32 = np.dtype(np.float32)
 
@@ -139,7 +139,7 @@ def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> 
 
     factor: alpha, or 0 if A and B aren't read
     """
-    if plan.shape.flops > MOST_EMULATED:
+    if plan.shape.flops > MAX_EMULATED:
         raise BadSetting(
             f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch "
             "tensors"
@@ -205,9 +205,9 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
         raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
     rows, columns = shape
     row_stride, column_stride = strides
-    if max(rows, columns) > MOST_SIZE:
+    if max(rows, columns) > MAX_SIZE:
         raise BadSetting(
-            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}"
+            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MAX_SIZE}"
         )
     unit = 1 if library == "torch" else FLOAT_BYTES
     if not (rows and columns):
@@ -308,22 +308,24 @@ class Plan:
 
     def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units) -> Kernel:
         """Return the kernel for the matrices."""
-        best = rung("best")
+        is_users = isinstance(mode, Kernel)
+        is_by_error = isinstance(mode, float)
         arch = self.place.device.arch if self.place else ARCH
         card = self.place.card if self.place else None
-        if not isinstance(mode, Kernel | float) and mode not in MODES:
+        if not is_users and not is_by_error and mode not in MODES:
             raise BadSetting(
                 f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel"
             )
-        kernel = best
-        if isinstance(mode, Kernel):
+        if is_users:
             kernel = completed(mode)
-        elif not isinstance(mode, float):
+        elif is_by_error:
+            kernel = rung("best")
+        else:
             kernel = rung(MODES[mode])
         may_split = False
         if self.reads:
             is_long = mode == "split" and self.shape.k >= LEAST_SPLIT_K
-            may_split = isinstance(mode, float) or is_long
+            may_split = is_by_error or is_long
         kernel.require_source("call the function itself")
         if missing := kernel.missing_on(arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
@@ -338,7 +340,7 @@ class Plan:
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
                 once(f"sgemm: {reason}: best is used instead, which is slower")
-        if isinstance(mode, Kernel) and not is_best and self.reads:
+        if is_users and not is_best and self.reads:
             kernel = kernel.at(self.shape)
             names = "BAC" if self.swapped else "ABC"
             for name, address_unit, unit in zip(names, units, kernel.domain.bytes_of, strict=True):
@@ -349,8 +351,8 @@ class Plan:
                         "or copy"
                     )
             return kernel
-        aligned = all(address_unit % ALIGNMENT == 0 for address_unit in units)
-        limit = mode if isinstance(mode, float) else inf
+        aligned = all(address_unit % ACCESS_BYTES == 0 for address_unit in units)
+        limit = mode if is_by_error else inf
         kernel = _best(
             aligned,
             a_by_rows=a_by_rows,
@@ -394,7 +396,7 @@ class Plan:
                 self.launches.append((launch, [ctypes.addressof(arguments), 0]))
 
 
-_plan = lru_cache(maxsize=MOST_PLANS)(Plan)
+_plan = lru_cache(maxsize=MAX_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once

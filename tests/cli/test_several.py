@@ -346,7 +346,7 @@ def test_a_file_of_which_nothing_was_checked_exits_with_2_beside_right_ones():
     ],
 )
 def test_a_mistake_is_one_line_before_any_check(words, complaint, monkeypatch):
-    monkeypatch.setattr(folder, "MOST_FILES", 2)
+    monkeypatch.setattr(folder, "MAX_FILES", 2)
     monkeypatch.setattr(checks, "check", None)
     for name in ("a.cu", "b.cu", "work/a.cu", "work/b.cu", "work/c/c.cu"):
         written(name, PLAIN)

@@ -83,7 +83,7 @@ def main(folder: Path, cards: str) -> None:
     """Sweep on the first card, then on all of these."""
     folder.mkdir(parents=True)
     many = sweep.variants(
-        rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048)
+        rung("autotuned"), AXES, conditions=WHERE, shape=Shape.of(2048)
     )  # at 4096 it takes twice as long
     runs = list[Run]()
     walls = list[float]()

@@ -154,7 +154,7 @@ class _CheckOptions:
         """
         device_name = {True: "emulated", False: "gpu", None: None}[self.emulate]
         shape = self.shape
-        if self.problem is None and shape is not None:
+        if shape is not None:  # of an SGEMM: --problem refuses --size
             subject.check(shape)
         needs_gpu = subject.host is not None
         if needs_gpu and (reason := device.gpu_reason()) is not None:
@@ -170,7 +170,7 @@ class _CheckOptions:
                 progress=progress,
                 **self.settings,
             )
-        if shape is not None and self.problem is None:
+        if shape is not None:
             warning = estimate.warning(subject, shape, self.settings["budget"])
             click.echo(warning, err=True, nl=False)
         # No child process: the emulator survives every kernel.

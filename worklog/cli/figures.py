@@ -41,7 +41,7 @@ from worklog.site import site_files
 
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
-MOST_PROCESSES = 8  # that draw charts
+MAX_PROCESSES = 8  # that draw charts
 GROWTH = (128, 256, 512, 1024, 2048, 4096)
 ELEMENTS = 16
 # The README's table shows the shares at these sizes beside the large size's.
@@ -277,7 +277,7 @@ def drawing_processes() -> Iterator[Executor | None]:
         return
     # Not fork: a thread of this process may hold a lock.
     pool = ProcessPoolExecutor(
-        min(cores, MOST_PROCESSES),
+        min(cores, MAX_PROCESSES),
         multiprocessing.get_context("spawn"),
         # Ctrl-C is for this process, which ends the pool's processes.
         partial(signal.signal, signal.SIGINT, signal.SIG_IGN),

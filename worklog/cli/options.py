@@ -43,7 +43,7 @@ LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]
 OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that solutions take
 DIGITS = 18
-MOST = 10**DIGITS - 1  # of a whole number: the emulator's core and a run's file count in 64 bits
+MAX_WHOLE = 10**DIGITS - 1  # the emulator's core and a run's file count in 64 bits
 
 
 class _Place(click.Path):
@@ -61,7 +61,7 @@ class Whole(click.IntRange):
 
     name = "integer"
 
-    def __init__(self, min: int = 0, max: int = MOST) -> None:
+    def __init__(self, min: int = 0, max: int = MAX_WHOLE) -> None:
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -71,7 +71,7 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
     def _describe_range(self) -> str:
-        return f"x>={self.min}" if self.max == MOST else super()._describe_range()
+        return f"x>={self.min}" if self.max == MAX_WHOLE else super()._describe_range()
 
 
 class Percent(click.FloatRange):

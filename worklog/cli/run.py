@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -226,9 +226,10 @@ def _choose(
     if against and not against.strip(" ,"):
         raise BadSetting(f"--against {against!r} names no kernel: name one, or omit it")
     baselines = [kernel_named(name, launch) for name in split_names(against)]
-    if not any(isinstance(kernel, Kernel) for kernel in (*chosen, *baselines)):
+    user_kernels = _user_kernels(chosen)
+    if not user_kernels and not _user_kernels(baselines):
         kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    if CUBLAS not in chosen and any(isinstance(kernel, Kernel) for kernel in chosen):
+    if user_kernels and CUBLAS not in chosen:
         chosen.append(CUBLAS)
     return chosen, [kernel for kernel in baselines if kernel != CUBLAS]
 
@@ -259,8 +260,13 @@ def _require_gpu_for_user_kernels(names: Sequence[str], chosen: Sequence[str | K
     names: of the first of them, as they were typed
     """
     for name, kernel in zip(names, chosen, strict=False):
-        if isinstance(kernel, Kernel):
+        if _user_kernels([kernel]):
             options.require_gpu_for(name)
+
+
+def _user_kernels(kernels: Iterable[str | Kernel]) -> list[Kernel]:
+    """Return the kernels that are a user's, and not named as a rung or a library."""
+    return [kernel for kernel in kernels if isinstance(kernel, Kernel)]
 
 
 def _add_note(measured: Run, note: str | None) -> None:

@@ -119,7 +119,7 @@ def sweep(
             record,
             parameters,
             shape=shape,
-            where=conditions,
+            conditions=conditions,
             checked=is_checked,
             cpu=workers.cpu,
         )

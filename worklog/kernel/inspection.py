@@ -152,8 +152,8 @@ def inspect(
     if not kernel.grid:
         return inspected
     is_user_kernel = _is_user_kernel(kernel)
-    if shape is None:
-        shape = kernel.domain.padded(FILE_SIZE) if is_user_kernel else RUNG_SIZE
+    default = kernel.domain.padded(FILE_SIZE) if is_user_kernel else RUNG_SIZE
+    shape = shape or default
     inspected = replace(inspected, shape=shape)
     try:
         code = load(main.ptx, main.symbol, main.shared_accesses)

@@ -66,7 +66,7 @@ class Kernel:
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     # The value that each parameter takes (worklog.kernel.signature).
-    arguments: tuple[str, ...] = signature.LADDER
+    arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
@@ -527,7 +527,7 @@ class Kernel:
             "dynamic_shared_bytes": self.launch.shared,
             "workspace": self.workspace,
         }
-        if self.arguments != signature.LADDER:
+        if self.arguments != signature.SGEMM_ARGUMENTS:
             launch["arguments"] = list(self.arguments)
         return {name: value for name, value in launch.items() if value}
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
+from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.source import comments, evaluate, filled, parts, sizes
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
-SIZES = ("M", "N", "K")
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
@@ -103,7 +103,7 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     ):
         with suppress(BadSetting):
             read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
-            read.blocks({**dict.fromkeys(SIZES, 1), **tile})
+            read.blocks({**dict.fromkeys(SIZE_NAMES, 1), **tile})
             read.threads(tile)
             launch = read
     return tile, claims if claims in CLASSES else "fp32", launch
@@ -181,7 +181,7 @@ def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     rules = list[str]()
     rounds_up = False
     for part in parts(grid):
-        axes = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+        axes = [size for size in SIZE_NAMES if re.search(rf"\b{size}\b", part)]
         if len(axes) != 1:
             continue
         [size] = axes
@@ -225,7 +225,7 @@ def readable(
     isn't a number.
     """
     texts = list[str]()
-    for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
+    for dimensions, names in ((grid, dict.fromkeys(SIZE_NAMES, 1)), (block, {})):
         expressions = [filled(size, labels) for size in dimensions]
         while len(expressions) > 1 and expressions[-1] == "1":
             expressions.pop()

@@ -34,9 +34,9 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     tile, claims, launch = header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
     rules, _ = domain(source, tile)
-    arguments = signature.LADDER
+    arguments = signature.SGEMM_ARGUMENTS
     if "void* workspace" in source:
-        arguments = (*signature.LADDER, signature.WORKSPACE)
+        arguments = (*signature.SGEMM_ARGUMENTS, signature.WORKSPACE)
     program = Program(file, source, "", headers=headers)
     return Kernel(
         name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
