@@ -244,7 +244,7 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
 def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
     installed, tmp_path
 ):
-    code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.kernels_dir(), w.open_run().label, sep='\\n')"
+    code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.source.kernels_dir(), w.open_run().label, sep='\\n')"
     for package, kernels, path in (
         (installed, "worklog/_kernels", {"PYTHONPATH": str(installed)}),
         (ROOT, "kernels", {}),
