@@ -387,14 +387,12 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
     return False
 
 
-def markdown(run: Run, shape: Shape | None = None) -> str:
-    """Return one size of a run as Markdown with its label, and shares at small sizes.
+def markdown(run: Run) -> str:
+    """Return a run at 4096, else at its largest size, as Markdown with its label.
 
-    The shares are of cuBLAS.
-
-    shape: default: 4096, else the largest
+    It also has shares of cuBLAS at small sizes.
     """
-    shape = shape_to_draw(run, None) if shape is None else shape
+    shape = shape_to_draw(run, None)
     measured_shapes = run.shapes()
     small_shapes = [Shape.of(size) for size in SMALL_SIZES]
     small_shapes = [small for small in small_shapes if small in measured_shapes and small != shape]

@@ -168,7 +168,7 @@ def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
     source = read_source(path)
     for packaged in RUNGS:
         is_named = re.search(rf"\b{packaged.function}\b", source) is not None
-        if not is_named or packaged.has_one_launch:
+        if not is_named or not _takes_several_launches(packaged):
             continue
         headers = tuple(own_headers(source, [str(path.parent), str(kernels_dir())]).items())
         code = replace(packaged.program, source=source, headers=headers)
@@ -177,6 +177,11 @@ def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
         if defined is not None and defined.is_own and takes_workspace(defined):
             return packaged, edited
     return None
+
+
+def _takes_several_launches(kernel: Kernel) -> bool:
+    """Return whether a kernel takes several launches at some shape."""
+    return kernel.follows_shape or len(kernel.launches) > 1
 
 
 def _passes(kernel: Kernel) -> dict[str, Any]:
@@ -214,7 +219,7 @@ def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
     if ":" in name or Path(name).suffix in (".py", ".so"):
         raise BadSetting(f"{name} is a host function: --against-revision takes rungs and .cu files")
     kernel = NAMED.get(name)
-    if kernel is not None and not kernel.has_one_launch:
+    if kernel is not None and _takes_several_launches(kernel):
         raise BadSetting(
             f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )
@@ -227,7 +232,7 @@ def at_revision(name: str, revision: str, options: Mapping[str, Any]) -> Kernel:
         if not Path(copy, path.name).exists():
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
         former = kernel_of(str(Path(copy, path.name)), options)
-    if not former.has_one_launch:
+    if _takes_several_launches(former):
         raise BadSetting(
             f"{name} takes several launches: compare two saved runs of it with `worklog compare`"
         )

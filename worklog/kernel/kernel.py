@@ -202,7 +202,7 @@ class Kernel:
             warnings=facts.warnings,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
-        return _with_domain_of_grid(kernel._readable(), request)
+        return _with_domain_of_grid(_readable(kernel), request)
 
     @classmethod
     @hinted
@@ -233,23 +233,7 @@ class Kernel:
             claimed=claimed,
             place=host,
         )
-        return kernel._readable()
-
-    def _readable(self) -> Kernel:
-        """Return the kernel itself, without compiling it.
-
-        Raises BadSetting for a mistake in the domain, precision class, grid or block.
-        """
-        if self.claimed not in CLASSES:
-            raise BadSetting(
-                f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}"
-            )
-        _ = self.domain
-        if self.block:
-            _ = self.threads
-        if self.grid:
-            self.blocks_at(1, 1, 1)
-        return self
+        return _readable(kernel)
 
     def __repr__(self) -> str:
         if self.number is not None:
@@ -346,11 +330,6 @@ class Kernel:
     def passes(self) -> tuple[Kernel, ...]:
         """The launches in order, each as a kernel of one launch."""
         return tuple(replace(self, launches=(launch,), main=0) for launch in self.launches)
-
-    @property
-    def has_one_launch(self) -> bool:
-        """Whether the kernel takes one launch at every shape."""
-        return len(self.launches) == 1
 
     def missing_on(self, arch: str) -> str:
         """Return why the kernel can't run on an architecture; "" if it can.
@@ -507,7 +486,7 @@ class Kernel:
             "entry": self.entry,
             "options": list(self.program.options),
         }
-        about |= self._described_launch()
+        about |= _described_launch(self)
         if self.found:
             about["found"] = dict(self.found)
         about["domain"] = str(self.domain)
@@ -517,19 +496,6 @@ class Kernel:
         else:
             about["idea"] = self.idea
         return about
-
-    def _described_launch(self) -> dict[str, Any]:
-        """Return the properties of the launch that aren't empty."""
-        launch = {
-            "tile": dict(self.template),
-            "grid": parts(self.grid),
-            "block": self.threads,
-            "dynamic_shared_bytes": self.launch.shared,
-            "workspace": self.workspace,
-        }
-        if self.arguments != signature.SGEMM_ARGUMENTS:
-            launch["arguments"] = list(self.arguments)
-        return {name: value for name, value in launch.items() if value}
 
 
 @dataclass(frozen=True, repr=False)
@@ -555,10 +521,6 @@ class Dispatcher(Kernel):
     def passes(self) -> tuple[Kernel, ...]:
         """The launches of the dispatcher itself in order, each as a kernel of one launch."""
         return Kernel(**_fields_of(self)).passes
-
-    @property
-    def has_one_launch(self) -> bool:  # noqa: D102
-        return False
 
 
 @dataclass(frozen=True, repr=False)
@@ -594,6 +556,37 @@ class HostKernel(Kernel):
 def _fields_of(kernel: Kernel) -> dict[str, Any]:
     """Return the values of a kernel's fields, without those of a subclass."""
     return {item.name: getattr(kernel, item.name) for item in fields(Kernel)}
+
+
+def _readable(kernel: Kernel) -> Kernel:
+    """Return a kernel itself, without compiling it.
+
+    Raises BadSetting for a mistake in the domain, precision class, grid or block.
+    """
+    if kernel.claimed not in CLASSES:
+        raise BadSetting(
+            f"there is no precision class {kernel.claimed!r}: choose from {', '.join(CLASSES)}"
+        )
+    _ = kernel.domain
+    if kernel.block:
+        _ = kernel.threads
+    if kernel.grid:
+        kernel.blocks_at(1, 1, 1)
+    return kernel
+
+
+def _described_launch(kernel: Kernel) -> dict[str, Any]:
+    """Return the properties of a kernel's main launch that aren't empty."""
+    launch = {
+        "tile": dict(kernel.template),
+        "grid": parts(kernel.grid),
+        "block": kernel.threads,
+        "dynamic_shared_bytes": kernel.launch.shared,
+        "workspace": kernel.workspace,
+    }
+    if kernel.arguments != signature.SGEMM_ARGUMENTS:
+        launch["arguments"] = list(kernel.arguments)
+    return {name: value for name, value in launch.items() if value}
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:
