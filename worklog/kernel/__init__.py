@@ -20,7 +20,7 @@ from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
-from worklog.kernel.source import evaluate, parts, source_folder
+from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
     "COMPILE_OPTIONS",
@@ -46,7 +46,7 @@ __all__ = [
     "evaluate",
     "is_computed",
     "launch_text",
-    "parts",
     "rung",
     "source_folder",
+    "split_list",
 ]

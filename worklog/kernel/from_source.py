@@ -15,7 +15,7 @@ from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Program
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
-from worklog.kernel.source import filled, included, parts, read_source
+from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
 
 
@@ -372,7 +372,7 @@ def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
     """
     origin = of_source.origin
     block = of_source.launch.block
-    if request.grid or not request.block or parts(request.block) == parts(block):
+    if request.grid or not request.block or split_list(request.block) == split_list(block):
         return origin
     if origin.startswith(("a comment", "the host code")):
         return f"{origin}, which states this grid with block {block}: give --grid, too"

@@ -31,7 +31,7 @@ from worklog.kernel.from_source import (
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing
-from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
+from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 
@@ -579,7 +579,7 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
     """Return the properties of a kernel's main launch that aren't empty."""
     launch = {
         "tile": dict(kernel.template),
-        "grid": parts(kernel.grid),
+        "grid": split_list(kernel.grid),
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
         "workspace": kernel.workspace,

@@ -15,7 +15,7 @@ import numpy as np
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
 from worklog.kernel.signature import SIZE_NAMES
-from worklog.kernel.source import comments, evaluate, filled, parts, sizes
+from worklog.kernel.source import comments, evaluate, filled, sizes, split_list
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
@@ -44,7 +44,7 @@ class Launch:
         names: values of the names in the grid
         Raises BadSetting.
         """
-        sizes = tuple(evaluate(part, names) for part in parts(self.grid))
+        sizes = tuple(evaluate(part, names) for part in split_list(self.grid))
         if len(sizes) > 3:
             raise BadSetting(
                 f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
@@ -57,7 +57,7 @@ class Launch:
         names: values of the names in the block
         Raises BadSetting.
         """
-        sizes = [evaluate(part, names) for part in parts(self.block)]
+        sizes = [evaluate(part, names) for part in split_list(self.block)]
         if len(sizes) > 3 or min(sizes) < 1:
             raise BadSetting(
                 f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8"
@@ -180,7 +180,7 @@ def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     """
     rules = list[str]()
     rounds_up = False
-    for part in parts(grid):
+    for part in split_list(grid):
         axes = [size for size in SIZE_NAMES if re.search(rf"\b{size}\b", part)]
         if len(axes) != 1:
             continue

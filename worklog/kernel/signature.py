@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import evaluate, parts
+from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, Parameter
 
@@ -120,7 +120,7 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
 
     Raises BadSetting.
     """
-    names = parts(text)
+    names = split_list(text)
     for name in filter(is_computed, names):
         try:
             evaluate(name, dict.fromkeys(SIZE_NAMES, 1))

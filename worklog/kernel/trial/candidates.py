@@ -11,7 +11,7 @@ from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.signature import SIZE_NAMES, WIDE, named
-from worklog.kernel.source import evaluate, filled, parts
+from worklog.kernel.source import evaluate, filled, split_list
 from worklog.kernel.stated import JOINT
 from worklog.kernel.trial.of_source import stated_launch, values_passed
 
@@ -182,7 +182,7 @@ def _with_axes(grid: str) -> list[str]:
     """Return the possible grids if a variable stands for several sizes, the likelier first."""
     likely = ("N", "M", "K")
     options = list[list[str]]()
-    for part in parts(grid):
+    for part in split_list(grid):
         joint = JOINT.search(part)
         sizes = sorted(joint[0].split("_or_"), key=likely.index) if joint else [""]
         options.append([JOINT.sub(size, part) for size in sizes])
@@ -201,7 +201,9 @@ def usual_candidates(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Cand
     axes = _axes_to_try(kernel, labels)
     for block in _blocks_to_try(kernel, numbers):
         try:
-            threads = [int(evaluate(part, {**numbers, **kernel.template})) for part in parts(block)]
+            threads = [
+                int(evaluate(part, {**numbers, **kernel.template})) for part in split_list(block)
+            ]
         except BadSetting:  # a bound that is computed
             continue
         for (width, height), (x, y) in product(_tiles_to_try(numbers, threads), axes):
@@ -226,7 +228,7 @@ def _numbers(kernel: Kernel) -> dict[str, int]:
 def _template(kernel: Kernel) -> dict[str, str]:
     """Return the arguments of the kernel's template by name."""
     _, _, instance = kernel.entry.partition("<")
-    values = parts(instance.rpartition(">")[0])
+    values = split_list(instance.rpartition(">")[0])
     return dict(zip(kernel.definition.template, values, strict=False))
 
 

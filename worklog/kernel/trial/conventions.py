@@ -11,7 +11,7 @@ import numpy as np
 from worklog.errors import BadSetting, OutOfMemory
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import SIZE_NAMES, WIDE, is_ladders, is_leading_dimension, size_of
-from worklog.kernel.source import evaluate, parts
+from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.trial.launches import LENGTHS, LONGEST, TrialLaunch, sides
 from worklog.kernel.trial.of_source import values_passed
 from worklog.kernel.trial.orders import MATRICES
@@ -135,7 +135,7 @@ def _is_whole(kernel: Kernel, shape: Shape) -> bool:
     if shape not in kernel.domain:
         return False
     lengths = np.arange(1, max(LONGEST) + 1)
-    for part in parts(kernel.grid):
+    for part in split_list(kernel.grid):
         axes = [size for size in SIZE_NAMES if re.search(rf"\b{size}\b", part)]
         if len(axes) == 1:
             [size] = axes

@@ -10,7 +10,7 @@ from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import LAUNCH_ADVICE, UNREAD_LAUNCH, Launch
 from worklog.kernel.signature import SIZE_NAMES
-from worklog.kernel.source import filled, parts
+from worklog.kernel.source import filled, split_list
 from worklog.kernel.trial.candidates import (
     FLOAT,
     Candidate,
@@ -109,7 +109,7 @@ def _with_fewest_blocks(match: Match, trial: TrialLaunch) -> Match:
     for axis in (0, 1):
         for _ in range(MAX_DOUBLINGS):
             launch = match.candidate.launch
-            grid = parts(launch.grid)
+            grid = split_list(launch.grid)
             quotient = ROUNDED_UP.fullmatch(grid[axis])
             assert quotient is not None, "as usual_candidates writes it"
             grid[axis] = rounded_up(quotient[1], 2 * int(quotient[2]))
