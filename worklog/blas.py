@@ -412,7 +412,7 @@ def _best(
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
     chooser = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
-    return Dispatcher.of(rung("best"), chooser)
+    return Dispatcher.from_kernel(rung("best"), chooser)
 
 
 def _empty(other: Any, plan: Plan) -> Any:

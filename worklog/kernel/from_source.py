@@ -151,7 +151,7 @@ def _chosen(request: SourceRequest) -> _Chosen:
     front = ("", "")
     program = _program_in_front(request, unit, function)
     if program is not None:
-        front = (program.path.name, program.before)
+        front = (program.path.name, program.code_before)
         include = [*include, *program.folders]
         unit = read_unit(request.source, include, request.define, front)
     defined = _definition(request.file, unit, function)
@@ -203,8 +203,8 @@ def _program_in_front(request: SourceRequest, unit: Unit, function: str) -> near
     Else None.
     """
     for program in request.programs:
-        if program.before:
-            in_front = unit_of(program, program.before, request.include, request.define)
+        if program.code_before:
+            in_front = unit_of(program, program.code_before, request.include, request.define)
             return program if unit.lacks(function, in_front) else None
     return None
 

@@ -426,7 +426,7 @@ class Kernel:
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
 
     def require_source(self, advice: str = "give a .cu file or a rung") -> None:
-        """Raise BadSetting for a host function, which has no CUDA source and needs a GPU.
+        """Raise BadSetting for a host function, which has no source and needs a GPU.
 
         advice: an alternative, for the message
         """
@@ -509,7 +509,7 @@ class Dispatcher(Kernel):
     choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and an architecture
 
     @classmethod
-    def of(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
+    def from_kernel(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
         """Return a dispatcher with the name, the code and the launches of a kernel."""
         return cls(**_fields_of(kernel), choose=choose)
 
@@ -519,7 +519,7 @@ class Dispatcher(Kernel):
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
-        """The launches of the dispatcher itself in order, each as a kernel of one launch."""
+        """The dispatcher's own launches in order, each as a kernel of one launch."""
         return Kernel(**_fields_of(self)).passes
 
 

@@ -65,7 +65,7 @@ class Includer:
     """A file that includes a kernel's file, directly or through headers."""
 
     path: Path
-    before: str  # code in front of the kernel's file, in this file and in those headers
+    code_before: str  # in front of the kernel's file, in this file and in those headers
     folders: tuple[Path, ...]  # of this file and of those headers
 
 

@@ -14,7 +14,9 @@ from worklog.kernel.ladder.best import choose
 from worklog.kernel.ladder.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-BEST = Dispatcher.of(replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose)
+BEST = Dispatcher.from_kernel(
+    replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose
+)
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 NAMED = {kernel.name: kernel for kernel in RUNGS}
 

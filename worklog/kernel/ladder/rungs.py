@@ -148,7 +148,7 @@ FP32 = (
     numbered(16, "specialized", "four warps copy, eight multiply"),
     numbered(17, "bulk_copies", "copying warps need fewer instructions"),
     equal_shares(),
-    Dispatcher.of(ragged(), ragged_at),
+    Dispatcher.from_kernel(ragged(), ragged_at),
 )
 
 # of a tile; of a stage of a row of A or a column of B
@@ -294,5 +294,5 @@ TENSOR = (
     numbered(23, "fp16x3", "the parts are halves, scaled by powers of two"),
     numbered(24, "promoted", "FP32 registers sum what tensor cores sum over 128 k"),
     numbered(25, "wgmma", "warp groups that split and warp groups that multiply"),
-    Dispatcher.of(split(), split_at),
+    Dispatcher.from_kernel(split(), split_at),
 )
