@@ -20,7 +20,7 @@ from tests.helpers import GPU
 from worklog import blas as module
 from worklog.blas import OnGpu
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
-from worklog.kernel.best import choose
+from worklog.kernel.ladder.best import choose
 from worklog.problem import SGEMM, Shape, ctype_of
 
 

@@ -244,7 +244,7 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
 def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
     installed, tmp_path
 ):
-    code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.kernels_dir(), w.open_run().label, sep='\\n')"
+    code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.source.kernels_dir(), w.open_run().label, sep='\\n')"
     for package, kernels, path in (
         (installed, "worklog/_kernels", {"PYTHONPATH": str(installed)}),
         (ROOT, "kernels", {}),
@@ -368,7 +368,7 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed, release,
 
 def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_path):
     (tmp_path / "mine.cu").write_text(
-        (ROOT / "worklog/kernel/template.cu").read_text(encoding="utf-8")
+        (ROOT / "worklog/cli/template.cu").read_text(encoding="utf-8")
     )
     code = """
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator

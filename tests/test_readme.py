@@ -32,7 +32,7 @@ from tests.record.readme import (
 from worklog.cli.figures import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Verdict, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 

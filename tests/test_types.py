@@ -17,7 +17,7 @@ from tests.readme_commands import blocks
 from worklog import errors
 from worklog.benchmarks import Call, CallOptions
 from worklog.gpu.clocks import DATAPATHS, Datapath
-from worklog.kernel.kernel import SourceOptions
+from worklog.kernel import SourceOptions
 from worklog.settings import PITFALLS, RULES, SAMPLING, WALL_CLOCK, Harness, HarnessSettings
 
 ROOT = Path(__file__).parents[1]

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from worklog.gpu.clocks import peaks as peaks
     from worklog.gpu.device import require_gpu as require_gpu
     from worklog.harness import Harness as Harness
-    from worklog.kernel.kernel import Kernel as Kernel
-    from worklog.kernel.ladder import rung as rung
-    from worklog.kernel.rungs import LADDER as LADDER
+    from worklog.kernel import LADDER as LADDER
+    from worklog.kernel import Kernel as Kernel
+    from worklog.kernel import rung as rung
     from worklog.lab.trials import Trial as Trial
     from worklog.lab.trials import try_kernel as try_kernel
     from worklog.problem import Problem as Problem
-    from worklog.problem.gemm import Shape as Shape
+    from worklog.problem import Shape as Shape
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results

@@ -12,7 +12,6 @@ import sys
 import threading
 import warnings
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
 from numbers import Real
@@ -22,19 +21,19 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
-from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
-from worklog.kernel.best import LEAST_SPLIT_K, choose, table
+from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
 from worklog.runs import Gpu
 
 Mode = Literal["fp32", "split"]
 MODES: dict[Mode, str] = {"fp32": "best", "split": "split"}
-ALIGNMENT = 16  # bytes, of a kernel's widest access
-MOST_SIZE = 2**31 - 1  # the kernels' parameters are int
-MOST_EMULATED = Shape.of(512).flops
-MOST_PLANS = 1024
+ACCESS_BYTES = 16  # bytes, of a kernel's widest access
+MAX_SIZE = 2**31 - 1  # the kernels' parameters are int
+MAX_EMULATED = Shape.of(512).flops
+MAX_PLANS = 1024
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 FLOAT32 = np.dtype(np.float32)
 
@@ -69,9 +68,9 @@ def sgemm(
 
     max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error
     (|alpha| |A| |B| + |beta C|) in each element, whatever the matrices hold: best, split, or one
-    with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.best) count
-    roundings and follow from the shape alone, so the matrices aren't read first; usual errors are
-    far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements for which |A| |B|,
+    with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.ladder.best)
+    count roundings and follow from the shape alone, so the matrices aren't read first; usual errors
+    are far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements for which |A| |B|,
     |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
     their rows of C, those in B their columns, as in FP32, and no other element.
 
@@ -141,7 +140,7 @@ def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> 
 
     factor: alpha, or 0 if A and B aren't read
     """
-    if plan.shape.flops > MOST_EMULATED:
+    if plan.shape.flops > MAX_EMULATED:
         raise BadSetting(
             f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch "
             "tensors"
@@ -207,9 +206,9 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
         raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
     rows, columns = shape
     row_stride, column_stride = strides
-    if max(rows, columns) > MOST_SIZE:
+    if max(rows, columns) > MAX_SIZE:
         raise BadSetting(
-            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}"
+            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MAX_SIZE}"
         )
     unit = 1 if library == "torch" else FLOAT_BYTES
     if not (rows and columns):
@@ -310,28 +309,30 @@ class Plan:
 
     def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units) -> Kernel:
         """Return the kernel for the matrices."""
-        best = rung("best")
+        is_users = isinstance(mode, Kernel)
+        is_by_error = isinstance(mode, float)
         arch = self.place.device.arch if self.place else ARCH
         card = self.place.card if self.place else None
-        if not isinstance(mode, Kernel | float) and mode not in MODES:
+        if not is_users and not is_by_error and mode not in MODES:
             raise BadSetting(
                 f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel"
             )
-        kernel = best
-        if isinstance(mode, Kernel):
+        if is_users:
             kernel = completed(mode)
-        elif not isinstance(mode, float):
+        elif is_by_error:
+            kernel = rung("best")
+        else:
             kernel = rung(MODES[mode])
         may_split = False
         if self.reads:
             is_long = mode == "split" and self.shape.k >= LEAST_SPLIT_K
-            may_split = isinstance(mode, float) or is_long
-        if kernel.host is not None:
-            raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+            may_split = is_by_error or is_long
+        kernel.require_source("call the function itself")
         if missing := kernel.missing_on(arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
         # The choice of best also depends on the orders.
-        if not (a_by_rows and b_by_rows) and kernel.choose is not best.choose:
+        is_best = isinstance(kernel, Dispatcher) and kernel.choose is choose
+        if not (a_by_rows and b_by_rows) and not is_best:
             reason = (
                 f"some matrices are row-major and some column-major, and {kernel.name} takes "
                 "one order for all"
@@ -340,7 +341,7 @@ class Plan:
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
                 once(f"sgemm: {reason}: best is used instead, which is slower")
-        if isinstance(mode, Kernel) and kernel.choose is not best.choose and self.reads:
+        if is_users and not is_best and self.reads:
             kernel = kernel.at(self.shape)
             names = "BAC" if self.swapped else "ABC"
             for name, address_unit, unit in zip(names, units, kernel.domain.bytes_of, strict=True):
@@ -351,8 +352,8 @@ class Plan:
                         "or copy"
                     )
             return kernel
-        aligned = all(address_unit % ALIGNMENT == 0 for address_unit in units)
-        limit = mode if isinstance(mode, float) else inf
+        aligned = all(address_unit % ACCESS_BYTES == 0 for address_unit in units)
+        limit = mode if is_by_error else inf
         kernel = _best(
             aligned,
             a_by_rows=a_by_rows,
@@ -375,7 +376,7 @@ class Plan:
             parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature
         }
         fields["workspace"] = ctypes.c_void_p()
-        for name, size in zip(SIZES, (self.shape.m, self.shape.n, self.shape.k), strict=True):
+        for name, size in zip("MNK", (self.shape.m, self.shape.n, self.shape.k), strict=True):
             fields[name].value = size
             fields[WIDE + name] = ctypes.c_int64(size)
         self.values = [fields[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
@@ -396,7 +397,7 @@ class Plan:
                 self.launches.append((launch, [ctypes.addressof(arguments), 0]))
 
 
-_plan = lru_cache(maxsize=MOST_PLANS)(Plan)
+_plan = lru_cache(maxsize=MAX_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
@@ -412,7 +413,7 @@ def _best(
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
     chooser = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
-    return replace(rung("best"), choose=chooser)
+    return Dispatcher.from_kernel(rung("best"), chooser)
 
 
 def _empty(other: Any, plan: Plan) -> Any:
@@ -488,7 +489,7 @@ class OnGpu:
                 kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)
             ):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
-            if kernel.choose is not None and (reason := table().stale(self.card)):
+            if kernel.follows_shape and (reason := table().stale(self.card)):
                 once(f"sgemm: {reason}")
             if kernel not in self._loaded:
                 kernel.require_launch()

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from difflib import get_close_matches
 from functools import wraps
@@ -16,6 +17,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
+PACKAGE = str(Path(__file__).parent) + os.sep
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Other = TypeVar("Other")
@@ -213,6 +215,23 @@ def kind_and_message(error: Exception) -> str:
     """Describe an error in one line: its kind, and the first line of its message."""
     message = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def message_and_place(error: BaseException) -> str:
+    """Return the first line of an error, with the file and line of the innermost frame.
+
+    Frames of this package are skipped.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    user_frames = [frame for frame in frames if not frame.filename.startswith(PACKAGE)]
+    innermost = (user_frames or frames)[-1]
+    file: str | None = innermost.filename
+    line = innermost.lineno
+    if isinstance(error, SyntaxError):
+        file = error.filename
+        line = error.lineno
+    first_line = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+    return f"{first_line} ({Path(file or '?').name}:{line})"
 
 
 def apart(

@@ -745,7 +745,7 @@ lab.ladder_summary()
 # gains it. What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
 
 # %%
-from worklog.kernel import counters
+from worklog.kernel.ladder import counters
 
 counters([rung.name for rung in worklog.LADDER])
 
@@ -766,7 +766,7 @@ lab.ladder("tiles_2d", 4096)
 # %% [markdown]
 # ## Graded exercise
 #
-# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`worklog.kernel.memory_counts` has both).
+# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`worklog.kernel.ladder.memory_counts` has both).
 # How long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of the
 # multiply-adds.
 
@@ -775,7 +775,7 @@ answer = None  # a time in ms
 lab.check_answer("05", answer)
 
 # %% tags=["solution"]
-from worklog.kernel import memory_counts
+from worklog.kernel.ladder import memory_counts
 
 counts, gpu = memory_counts().rungs["vectorized"], worklog.open_run().gpu
 answer = (counts.wavefronts - counts.conflicts) / (gpu.multiprocessors * gpu.sm_clock_mhz * 1e3)

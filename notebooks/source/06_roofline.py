@@ -19,7 +19,7 @@
 # %%
 import worklog
 from worklog import plots
-from worklog.kernel import counters
+from worklog.kernel.ladder import counters
 
 run = worklog.results(shapes=[4096])
 plots.roofline(run, 4096)
@@ -75,7 +75,7 @@ print(run.label)
 # %%
 import pandas as pd
 
-from worklog.kernel import memory_counts, moved_from_l2
+from worklog.kernel.ladder import memory_counts, moved_from_l2
 
 counted = memory_counts()
 moved, label = moved_from_l2(counted.shape)

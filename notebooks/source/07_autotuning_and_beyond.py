@@ -85,8 +85,8 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 # The emulator counts the wavefronts, here of the tile that gained warps and of the rung's own tile:
 
 # %%
-from worklog.kernel import memory_counts
 from worklog.kernel.inspection import inspect
+from worklog.kernel.ladder import memory_counts
 
 gpu = worklog.open_run().gpu
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")

@@ -263,8 +263,9 @@ waits("barriers", "specialized", "bulk_copies", "equal_shares", "ragged")
 # %%
 from statistics import geometric_mean, median
 
-from worklog.kernel.best import table
-from worklog.problem import Shape, drawn
+from worklog.kernel.ladder.best import table
+from worklog.problem import Shape
+from worklog.problem.drawn_shapes import drawn
 
 kinds = drawn(48, 42, table().shapes)
 anywhere = worklog.results("best", [*kinds])
@@ -328,7 +329,7 @@ for counted in bounds.counters:
 # next lines divide the two columns, an upper limit: FP32 cores multiply integers for addresses, too.
 
 # %%
-from worklog.kernel import counters
+from worklog.kernel.ladder import counters
 
 busy = counters([*NAMES, "equal_shares", "ragged"])
 fp32, slots = (busy.columns.index(unit) for unit in ("FP32 cores", "issue slots"))

@@ -34,7 +34,7 @@ plots.accuracy(run, 4096)
 lab.steps(*SECOND)
 
 # %%
-from worklog.kernel import counters
+from worklog.kernel.ladder import counters
 
 counters(SECOND)
 
@@ -352,8 +352,9 @@ for name in ("split", "promoted"):
 # %%
 from statistics import geometric_mean
 
-from worklog.kernel.best import LEAST_SPLIT_K, choose, table
-from worklog.problem import Shape, drawn
+from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
+from worklog.problem import Shape
+from worklog.problem.drawn_shapes import drawn
 
 kinds = drawn(48, 42, table().shapes)
 deep = [shape for shape in kinds if shape.k >= LEAST_SPLIT_K]
@@ -375,7 +376,7 @@ both.shares({shape: kinds[shape] for shape in pays})
 # way: the last line is on the emulator.
 
 # %%
-from worklog.kernel.best import exact_bound, fp32_bound, split_bound
+from worklog.kernel.ladder.best import exact_bound, fp32_bound, split_bound
 
 for k in (64, 256, 1024, 4096, 16384):
     print(

@@ -245,7 +245,7 @@ from worklog.tune.sweep import variants
 
 sides = {"BM": (64, 128), "BN": (64, 128, 256), "TN": (8, 16), "MIN_BLOCKS": (1, 2)}
 axes = [problem.Axis(name, values) for name, values in sides.items()]
-chosen = variants(worklog.rung("autotuned"), axes, where=["spilled == 0"])
+chosen = variants(worklog.rung("autotuned"), axes, conditions=["spilled == 0"])
 print(chosen.preview().replace("; ", "\n"))
 with tempfile.TemporaryDirectory() as folder, Cluster(cards=["0", "1"]) as workers:
     file, recorded = Path(folder) / "sweep.jsonl", partial(tuner.replayed, chosen=chosen)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from worklog.kernel import no_sass, rung
+from worklog.kernel import rung
+from worklog.kernel.resources import no_sass
 from worklog.lab.ladder_tables import LOOPS, main_loops
 from worklog.runs import Calibration, Run, recordings
 from worklog.runs.text import Table, duration, percent

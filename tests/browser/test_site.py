@@ -19,7 +19,8 @@ from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
 from worklog.cli import options
 from worklog.errors import WorklogError
-from worklog.kernel import FP32, LADDER
+from worklog.kernel import LADDER
+from worklog.kernel.ladder import FP32
 from worklog.lab.answers import Answer, Answers
 from worklog.lab.listings import diff
 from worklog.lab.readings import Settings

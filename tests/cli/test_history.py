@@ -14,8 +14,9 @@ from tests.cli.conftest import one_line, worklog
 from tests.helpers import GPU, PLAIN, measured, small_run
 from worklog.cli import main
 from worklog.errors import BadSetting
-from worklog.kernel import at_revision, kernels_dir, ladder, rung
-from worklog.kernel.source import read_source
+from worklog.kernel import by_name, rung
+from worklog.kernel.by_name import at_revision
+from worklog.kernel.source import kernels_dir, read_source
 from worklog.runner import execute, sources
 from worklog.runner.messages import MeasureOrder
 from worklog.runs import Run
@@ -99,7 +100,7 @@ def repository(tmp_path, monkeypatch):
         subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)
     for file in folder.iterdir():
         file.write_text(file.read_text().replace("then", "now").replace("THEN", "NOW"))
-    monkeypatch.setattr(ladder, "kernels_dir", lambda: folder)
+    monkeypatch.setattr(by_name, "kernels_dir", lambda: folder)
     return folder
 
 

@@ -21,9 +21,10 @@ from worklog import plots
 from worklog.cli import figures
 from worklog.cli.figures import markers
 from worklog.kernel import LADDER, Kernel
-from worklog.kernel.best import table
+from worklog.kernel.ladder.best import table
 from worklog.plots import gallery
-from worklog.problem import Shape, drawn
+from worklog.problem import Shape
+from worklog.problem.drawn_shapes import drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
 from worklog.runner.messages import MeasureOrder

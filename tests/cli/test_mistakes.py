@@ -218,7 +218,7 @@ MISTAKES = [
     ("run mine.cu:f", "cannot read 'mine.cu:f': .* of a .cu file, name the kernel with --entry"),
     (
         "inspect mine.py:f",
-        "f is a host function, which cannot be inspected: give a .cu file or a rung",
+        "f is a host function: give a .cu file or a rung",
     ),
     ("profile mine.py:f", "f is a host function: profile its program with ncu itself"),
     ("check mine.py:f", HOST_FUNCTION),

@@ -15,7 +15,10 @@ from tests.helpers import PLAIN
 from worklog.cli import options, several
 from worklog.errors import Interrupted
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, Listed, folder, kernels_dir, kernels_in
+from worklog.kernel import folder
+from worklog.kernel.by_name import DEFAULTS
+from worklog.kernel.listing import Listed, kernels_in
+from worklog.kernel.source import kernels_dir
 from worklog.runner import check as checks
 
 LAUNCH = "// grid: (N + 15) / 16, (M + 7) / 8   block: 16, 8\n"
@@ -343,7 +346,7 @@ def test_a_file_of_which_nothing_was_checked_exits_with_2_beside_right_ones():
     ],
 )
 def test_a_mistake_is_one_line_before_any_check(words, complaint, monkeypatch):
-    monkeypatch.setattr(folder, "MOST_FILES", 2)
+    monkeypatch.setattr(folder, "MAX_FILES", 2)
     monkeypatch.setattr(checks, "check", None)
     for name in ("a.cu", "b.cu", "work/a.cu", "work/b.cu", "work/c/c.cu"):
         written(name, PLAIN)

@@ -17,7 +17,7 @@ from worklog.kernel import Kernel as Record
 from worklog.kernel.device import Program, Runnable
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 if sanitized.VARIABLE in os.environ:
     native.library = cache(lambda: ctypes.CDLL(os.environ[sanitized.VARIABLE]))

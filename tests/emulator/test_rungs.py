@@ -7,8 +7,8 @@ from tests.emulator.helpers import gemm, integers, product, rung_kernel, smalles
 from worklog.emulator.limits import LIMITS
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.rungs import FP32, equal_shares, ragged
-from worklog.problem.gemm import Shape
+from worklog.kernel.ladder.rungs import FP32, equal_shares, ragged
+from worklog.problem import Shape
 
 NAMES = [r.name for r in LADDER]
 ALONE = [r for r in FP32 if "workspace" not in r.arguments]

@@ -12,9 +12,9 @@ from worklog.gate.precision import RANK, PrecisionReference, classify
 from worklog.kernel.device import Runnable
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
-from worklog.kernel.rungs import split
+from worklog.kernel.ladder.rungs import split
 from worklog.kernel.tensor_products import tensor_product
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem import Float32, Shape
 
 # By rung: K, and the rms error in u·D on U(-1, 1), within a tenth.
 RMS = {"tf32": (64, 4340), "tf32x3": (64, 7.4), "fp16x3": (256, 15.3), "promoted": (256, 7.5)}

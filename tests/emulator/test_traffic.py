@@ -15,7 +15,7 @@ from worklog.emulator.reports import NotPredictable
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.prediction import predict
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 LANES = np.arange(32)
 ALL = np.ones(32, bool)

@@ -17,7 +17,7 @@ from worklog.gate.precision import HARD_DATA as HARD
 from worklog.gate.precision import NAME as PRODUCTS
 from worklog.gate.sgemm import BENCHMARK_SHAPE as BENCHMARK
 from worklog.gate.sgemm import RAGGED
-from worklog.problem.gemm import Domain, Float32
+from worklog.problem import Domain, Float32
 
 F32 = np.float32
 PRECISION = "precision"

@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Buffer, Program, Runnable
-from worklog.problem.gemm import Domain, Float32, Shape
+from worklog.problem import Domain, Float32, Shape
 
 
 @dataclass(frozen=True)

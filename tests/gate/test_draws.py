@@ -19,7 +19,7 @@ from worklog.gate.edges import mistake_in
 from worklog.gate.search import Search
 from worklog.kernel import rung
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 
 DRAWS = Path(__file__).with_name("draws")
 AROUND = 64  # elements beside each matrix

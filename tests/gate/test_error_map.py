@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from worklog.gate.exact import MOST_TILES, error_map, family
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem import Float32, Shape
 from worklog.runs import ErrorMap
 
 SENTINEL = np.float32(-4e30)

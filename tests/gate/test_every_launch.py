@@ -15,7 +15,7 @@ from worklog.gate.sgemm import BLOCK, DIFFER, LEAST, REPEATED
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem import Float32, Shape
 from worklog.runner.check import check
 from worklog.runs import Stage
 

@@ -28,7 +28,7 @@ from worklog.gate.exact import (
 )
 from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
-from worklog.problem.gemm import Domain, Float32, Shape
+from worklog.problem import Domain, Float32, Shape
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 DOMAINS = (

@@ -13,7 +13,7 @@ from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import SgemmChecker
 from worklog.gate.precision import NORMS, SCALARS, SHORT
 from worklog.kernel.device import Buffer
-from worklog.problem.gemm import CLASSES, Domain, Shape
+from worklog.problem import CLASSES, Domain, Shape
 from worklog.runs import Verdict
 
 SHAPE = Shape(192, 160, 144)

@@ -9,7 +9,7 @@ import pytest
 from tests.gate.kernels import bf16, cut, fp16, in_127_steps, summed, tf32
 from worklog.gate.guarded_buffer import LaunchResult
 from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionReference, classify, max_limit, rms_limit
-from worklog.problem.gemm import Float32, Shape, random_inputs
+from worklog.problem import Float32, Shape, random_inputs
 from worklog.runs import Stage
 
 Change = Callable[[Float32], Float32]

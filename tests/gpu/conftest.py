@@ -11,7 +11,7 @@ import pytest
 from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner.job import product_job
 from worklog.runs import Measurement
 

@@ -23,7 +23,7 @@ from worklog.gate import SgemmChecker, checker
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import CUBLAS
 
 ENOUGH = Harness().but(

@@ -16,7 +16,7 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import calibrate
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner.session import Session
 from worklog.runs import CUBLAS
 from worklog.runs.statistics import median

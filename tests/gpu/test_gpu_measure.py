@@ -24,9 +24,9 @@ from worklog.gpu.device import environment, gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
 from worklog.kernel.ladder import rung
+from worklog.kernel.ladder.rungs import LADDER
 from worklog.kernel.launch import Launch
-from worklog.kernel.rungs import LADDER
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import product_job

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.notebooks.cells import run_cells
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import execute, launches
 from worklog.runner.execute import order_of
 from worklog.runner.job import Job

@@ -12,15 +12,15 @@ from tests.emulator.helpers import product
 from tests.kernel.test_passes import TWO, mistaken
 from worklog.errors import LaunchFailed
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.kernel.best import table
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.kernel.rungs import FP32, LADDER, SPLIT_TILES, TENSOR, any_shape, split
-from worklog.problem.gemm import Shape, random_inputs
+from worklog.kernel.ladder.best import table
+from worklog.kernel.ladder.rungs import FP32, LADDER, SPLIT_TILES, TENSOR, any_shape, split
+from worklog.problem import Shape, random_inputs
 
 LAUNCHES = 1000
 RECORDS = [
-    *(record for record in TENSOR if record.choose is None),
+    *(record for record in TENSOR if not record.follows_shape),
     *map(split, SPLIT_TILES),
     split(64, 3, 160),
 ]

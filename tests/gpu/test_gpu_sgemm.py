@@ -13,9 +13,9 @@ from tests.products import drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
-from worklog.kernel.best import table
-from worklog.kernel.rungs import EXACT, any_shape, sliced
-from worklog.problem.gemm import Shape
+from worklog.kernel.ladder.best import table
+from worklog.kernel.ladder.rungs import EXACT, any_shape, sliced
+from worklog.problem import Shape
 
 # On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
 pytestmark = pytest.mark.filterwarnings("ignore:sgemm. best chooses by a table:UserWarning")

@@ -19,7 +19,7 @@ from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, t
 from worklog.errors import BadSetting
 from worklog.harness import Harness
 from worklog.harness.rules import salykova_replays
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import CUBLAS, Measurement
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 from worklog.settings import PITFALLS, RULES, SAMPLING, parse_settings

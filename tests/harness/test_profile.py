@@ -14,7 +14,8 @@ from worklog import plots
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu import profile
 from worklog.gpu.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
-from worklog.kernel import FP32, LADDER, TENSOR, counters, rung
+from worklog.kernel import LADDER, rung
+from worklog.kernel.ladder import FP32, TENSOR, counters
 from worklog.problem import Shape
 from worklog.runs import Counters, Run
 

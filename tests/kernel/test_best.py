@@ -17,13 +17,14 @@ import worklog
 from worklog.emulator import load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, candidates, choose, fp32_bound, table
+from worklog.kernel import resources
 from worklog.kernel.emulated import EmulatedDevice
+from worklog.kernel.ladder import best
+from worklog.kernel.ladder.best import BULK, candidates, choose, fp32_bound, table
+from worklog.kernel.ladder.rungs import any_shape, sliced
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import predict
-from worklog.kernel.rungs import any_shape, sliced
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 from worklog.runs import Run, recorded_run, recordings
 from worklog.runs.sources import CHAPTERS
 

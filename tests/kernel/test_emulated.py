@@ -10,7 +10,7 @@ from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 SHIFT = kernel("  out[threadIdx.x + by] = n;", "float* out, int n, int by")
 SIMPLE = kernel(

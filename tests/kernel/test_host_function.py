@@ -18,7 +18,7 @@ from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 from worklog.runner import check as check_module
 from worklog.runner.check import check
 

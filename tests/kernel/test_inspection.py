@@ -18,7 +18,7 @@ from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.inspection import inspect, report
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 LAUNCH = (
     "--block",

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import worklog
 from tests.gate.numpy_device import NumpyDevice
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import DEFAULTS, kernel_of, rung
+from worklog.kernel import Dispatcher, Kernel
+from worklog.kernel.by_name import DEFAULTS, kernel_of
+from worklog.kernel.ladder import rung
 from worklog.kernel.source import evaluate
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 from worklog.runner.measure import measure
 
 TEMPLATE = """\
@@ -49,6 +50,38 @@ def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
     return worklog.Kernel.from_source(
         source, **{"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
     )
+
+
+def test_a_host_function_is_a_kernel_without_source_and_needs_no_launch():
+    assert (HOST.file, HOST.function, HOST.entry, HOST.source) == (
+        "package.module",
+        *["gemm"] * 2,
+        "",
+    )
+    assert not HOST.grid and not HOST.missing_on("sm_80") and HOST.at(Shape.of(64)) is HOST
+    assert pickle.loads(pickle.dumps(HOST)) == HOST
+    assert replace(HOST, name="theirs").describe()["entry"] == "gemm"
+    HOST.require_launch()
+    with pytest.raises(BadSetting, match=r"ours is a host function: give a .cu file or a rung"):
+        HOST.require_source()
+    with pytest.raises(BadSetting, match=r"cannot load package.module"):
+        HOST.require_loadable()
+    mine().require_source()
+    mine().require_loadable()
+
+
+def test_a_dispatcher_launches_what_it_chooses_with_its_own_text():
+    tiles = {size: mine(f"// {size}\n{TEMPLATE}", grid=f"N / {size}, M") for size in (8, 16)}
+    dispatcher = Dispatcher.from_kernel(
+        tiles[8], lambda shape, arch: tiles[16 if shape.n > 64 else 8]
+    )
+    assert [dispatcher.at(Shape.of(n)).grid for n in (64, 128)] == ["N / 8, M", "N / 16, M"]
+    assert {dispatcher.at(Shape.of(n)).source for n in (64, 128)} == {tiles[8].source}
+    assert dispatcher.follows_shape and not tiles[8].follows_shape
+    [own_launch] = dispatcher.passes
+    assert own_launch.at(Shape.of(128)).grid == "N / 8, M"
+    split = rung("split")
+    assert pickle.loads(pickle.dumps(split)) == split
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from worklog.errors import CompileFailed
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import build
-from worklog.kernel.near import MOST_BYTES
+from worklog.kernel.near import MAX_BYTES
 
 PARAMETERS = "const float* A, const float* B, float* C, int M, int N, int K"
 BODY = """
@@ -97,7 +97,7 @@ def test_a_launch_is_read_from_a_file_that_includes_this_one_and_from_no_other()
     write(
         {
             "src/kernels/mine.cuh": GEMM,
-            "src/runner.cu": Path("src/runner.cu").read_text() + " " * MOST_BYTES,
+            "src/runner.cu": Path("src/runner.cu").read_text() + " " * MAX_BYTES,
         }
     )
     assert not Kernel.from_file("src/kernels/mine.cuh").block

@@ -19,8 +19,8 @@ from worklog.kernel.device import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.kernel.launch import Launch
 from worklog.kernel.prediction import bound
-from worklog.kernel.signature import LADDER
-from worklog.problem.gemm import Domain, Shape, random_inputs
+from worklog.kernel.signature import SGEMM_ARGUMENTS
+from worklog.problem import Domain, Shape, random_inputs
 from worklog.runner.launches import Loop, OutOfBoundsWrite, Pool, elements
 from worklog.runs import recorded_run
 
@@ -38,7 +38,7 @@ TWO = Kernel(
         Launch("add<PARTS>", "(M * N + 63) / 64", "64"),
     ),
     template={"TILE": 8, "PARTS": 3},
-    arguments=(*LADDER, "workspace"),
+    arguments=(*SGEMM_ARGUMENTS, "workspace"),
     workspace="4 * PARTS * M * N",
 )
 
@@ -114,7 +114,7 @@ def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_
     assert TWO.program.sha256 != mistaken(1).program.sha256
     assert compile_for(TWO, None)[0].program.entry == "products<8, 3>"
     with pytest.raises(Exception, match="takes 9 parameters"):
-        compile_for(replace(TWO, arguments=LADDER), None)
+        compile_for(replace(TWO, arguments=SGEMM_ARGUMENTS), None)
 
 
 def test_a_bound_counts_all_passes_and_reads_the_inputs_once():

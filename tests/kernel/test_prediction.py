@@ -11,7 +11,7 @@ from worklog.emulator import load
 from worklog.kernel import Kernel, prediction
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import recorded_run
 from worklog.runs.statistics import Estimate
 

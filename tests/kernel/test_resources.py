@@ -12,8 +12,8 @@ import pytest
 from tests.helpers import SIGNATURE
 from worklog.emulator.limits import LIMITS, occupancy
 from worklog.errors import WorklogError
+from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, Compiled, InstructionMix, shared_widths

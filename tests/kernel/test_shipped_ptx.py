@@ -8,9 +8,9 @@ import pytest
 
 from tests.record import ptx as ship
 from worklog.errors import NvrtcMissing, WorklogError
-from worklog.kernel import emulated, memory_counts
+from worklog.kernel import emulated
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import LADDER, memory_counts, rung
 from worklog.kernel.nvrtc import nvrtc_version
 
 AGAIN = "compile it again: make ptx"

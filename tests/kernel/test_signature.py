@@ -13,7 +13,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.emulated import build
 from worklog.kernel.nvrtc import prepared, read_unit
 from worklog.kernel.preprocessor import preprocessed
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 from worklog.runner.check import check
 
 SMALL = Shape(24, 40, 16)

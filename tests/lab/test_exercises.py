@@ -12,7 +12,7 @@ from tests.helpers import PLAIN, typed
 from tests.record.notebooks import sources
 from worklog import lab
 from worklog.errors import BadSetting
-from worklog.kernel import memory_counts
+from worklog.kernel.ladder import memory_counts
 from worklog.lab import puzzles
 from worklog.lab.exercises import EXERCISES
 from worklog.lab.puzzles import PUZZLES, attempt

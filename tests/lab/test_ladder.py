@@ -10,11 +10,10 @@ from tests.helpers import measured, product, small_run
 from tests.plots.conftest import full_run, ladder_run, measurement
 from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
-from worklog.kernel import memory_counts
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import LADDER, memory_counts, rung
 from worklog.lab.listings import diff, source
 from worklog.lab.rung_pages import RungPage
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import Measurement, Run
 from worklog.runs.statistics import Estimate
 

@@ -26,7 +26,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magics, trials
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import check, sources, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked

@@ -24,7 +24,7 @@ from worklog.lab import readings
 from worklog.lab.answers import Answer, Answers, amount, axis
 from worklog.lab.readings import LAUNCHES, Reading, RunReadings, unbiased_settings
 from worklog.lab.widgets import Panel, places
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem import Shape, tflops
 from worklog.runner.sources import why_not_live
 from worklog.runs import Run, recordings
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS

@@ -21,7 +21,7 @@ from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
 from worklog.emulator.limits import occupancy
 from worklog.harness.sampling import CLOCK_TOLERANCE
-from worklog.kernel import memory_counts
+from worklog.kernel.ladder import memory_counts
 from worklog.lab.answers import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits

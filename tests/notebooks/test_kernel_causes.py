@@ -13,11 +13,13 @@ from pytest import approx
 import worklog
 from tests.notebooks.test_claims import COUNTED, COUNTERS
 from worklog.emulator.limits import occupancy
-from worklog.kernel import Compiled, MainLoop, loop_of, moved_from_l2
+from worklog.kernel import Compiled
 from worklog.kernel.inspection import inspect
+from worklog.kernel.ladder import moved_from_l2
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import rung_bounds
-from worklog.problem import Axis
+from worklog.kernel.resources import MainLoop, loop_of
+from worklog.problem.axes import Axis
 from worklog.runs import Run, recordings
 from worklog.tune import sweep as tuning
 

@@ -12,8 +12,7 @@ import pytest
 
 from tests.helpers import CALIBRATION, compared, measured, product, small_run
 from worklog.kernel.ladder import LADDER
-from worklog.problem import Point
-from worklog.problem.gemm import Shape
+from worklog.problem import Point, Shape
 from worklog.runs import Measurement, Run, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
 from worklog.runs.statistics import Estimate, LaunchSeries, Samples

@@ -34,7 +34,8 @@ from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.errors import BadRunFile, NothingToDraw, WorklogError
 from worklog.harness import LoopResult
-from worklog.kernel import LADDER, TENSOR
+from worklog.kernel import LADDER
+from worklog.kernel.ladder import TENSOR
 from worklog.lab.answers import Answers
 from worklog.lab.rung_pages import RungPage
 from worklog.lab.widgets import Panel

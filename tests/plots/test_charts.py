@@ -27,14 +27,13 @@ from tests.plots.conftest import SIZE, comparison, full_run, make_run, tall_run
 from tests.plots.drawing import listed
 from worklog import lab, plots
 from worklog.errors import BadSetting, NothingToDraw
-from worklog.kernel import LadderCounts, MemoryCounts
-from worklog.kernel.ladder import rung
+from worklog.kernel.ladder import LadderCounts, MemoryCounts, rung
 from worklog.plots import Chart
 from worklog.plots.charts.ladder import ARTICLE_PERCENT
 from worklog.plots.drawing import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
+from worklog.problem import Shape
 from worklog.problem.axes import Axis as TileAxis
-from worklog.problem.gemm import Shape
 from worklog.runs import ErrorMap, Measurement, Ran, Run, recordings
 from worklog.runs.changes import compare_revisions, revision_of
 from worklog.runs.statistics import Estimate

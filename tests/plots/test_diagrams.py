@@ -34,7 +34,7 @@ from worklog.plots.diagrams import Diagram, facts
 from worklog.plots.diagrams.facts import article_tolerance
 from worklog.plots.diagrams.template import SIZES, binary
 from worklog.plots.style import ALERT, LIGHT
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs import Measurement, Run, Verdict, recordings
 from worklog.runs.statistics import Samples
 

@@ -25,8 +25,9 @@ from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, la
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
 from worklog.errors import BadRunFile, NotDrawn, NothingToDraw, WorklogError
-from worklog.kernel import LADDER, memory_counts
+from worklog.kernel import LADDER
 from worklog.kernel import rung as find_rung
+from worklog.kernel.ladder import memory_counts
 from worklog.plots import (
     DIAGRAMS,
     Chart,
@@ -57,8 +58,7 @@ from worklog.plots.style import (
     PAPER,
     text_width,
 )
-from worklog.problem import Point
-from worklog.problem.gemm import Shape
+from worklog.problem import Point, Shape
 from worklog.runs import Measurement, Run, recorded_run, recordings
 from worklog.runs.changes import compare_revisions, revision_of
 from worklog.runs.comparison import open_comparison
@@ -372,7 +372,7 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
             words.get_text() for words in chart.texts
         )
 
-    counters = import_module("worklog.kernel.ladder")
+    counters = import_module("worklog.kernel.ladder.recorded")
     path = tmp_path / "h200.json"
     monkeypatch.setattr(counters, "recordings", lambda part: {})
     by_tile, words = intensities()
@@ -466,7 +466,7 @@ def test_as_many_floats_are_filled_as_a_warp_uses(name):
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
-    monkeypatch.setattr("worklog.kernel.ladder.TRAFFIC", tmp_path / "traffic.json")
+    monkeypatch.setattr("worklog.kernel.ladder.counts.TRAFFIC", tmp_path / "traffic.json")
     (tmp_path / "traffic.json").write_text(
         '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8"
     )

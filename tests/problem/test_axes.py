@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.errors import BadSetting
-from worklog.problem.axes import DRAWN, MOST_DRAWN, Axis, Space, drawn
+from worklog.problem.axes import Axis, Space
+from worklog.problem.drawn_shapes import DRAWN, MAX_DRAWN, drawn
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tun
             ),
             "off by one": all(((sizes + 1) & sizes == 0) | ((sizes - 1) & (sizes - 2) == 0)),
         }
-        assert tests[kind] and 1 <= sizes.min() <= sizes.max() <= MOST_DRAWN + 1, (shape, kind)
+        assert tests[kind] and 1 <= sizes.min() <= sizes.max() <= MAX_DRAWN + 1, (shape, kind)
     share_below_root = (
         sum(size < 91 for shape in drawn(600, 2) for size in (shape.m, shape.n, shape.k)) / 1800
     )

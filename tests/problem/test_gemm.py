@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.errors import BadSetting
-from worklog.problem import SGEMM
-from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
+from worklog.problem import SGEMM, Shape, random_inputs, sampled_reference, tflops
 from worklog.runner.job import ablation_jobs, jobs_of
 from worklog.runner.products import work_of
 

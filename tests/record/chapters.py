@@ -21,7 +21,8 @@ from pathlib import Path
 
 import worklog
 from worklog.gpu.profile import limit, profiled
-from worklog.kernel import FP32, LADDER, TENSOR, Kernel, rungs
+from worklog.kernel import LADDER, Kernel
+from worklog.kernel.ladder import FP32, TENSOR, rungs
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import product_job
@@ -119,7 +120,7 @@ def bounds(out: Path) -> None:
             number=None,
             idea="",
         )
-        passes.append(replace(first, choose=None))
+        passes.append(first)
         jobs += [product_job("split", size), product_job(first.name, size, (("gate", False),))]
     run = carry_out(order_of(jobs, Harness(), [*rows, *passes]), out=out)
     for name, sizes in COUNTED:

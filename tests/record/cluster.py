@@ -17,7 +17,8 @@ from typing import Any
 import click
 
 from worklog.kernel import rung
-from worklog.problem import Axis, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Axis
 from worklog.runner.job import product_job
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.files import write_text
@@ -82,7 +83,7 @@ def main(folder: Path, cards: str) -> None:
     """Sweep on the first card, then on all of these."""
     folder.mkdir(parents=True)
     many = sweep.variants(
-        rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048)
+        rung("autotuned"), AXES, conditions=WHERE, shape=Shape.of(2048)
     )  # at 4096 it takes twice as long
     runs = list[Run]()
     walls = list[float]()

@@ -36,11 +36,12 @@ from worklog.emulator.core.decode import decoded
 from worklog.emulator.program import program_of
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import BadSetting, CompileFailed, WorklogError
-from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
+from worklog.kernel import Compiled, Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
 from worklog.kernel.host.calls import launches_in
-from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncommented
+from worklog.kernel.listing import kernels_in, own_kernels
+from worklog.kernel.source import declare, nodes, reduced, split_list, text_of, uncommented
 from worklog.kernel.trial import kernel_of
 from worklog.kernel.unit import read
 from worklog.runner.check import check
@@ -411,7 +412,7 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
                 _, _, given = text_of(launch.kernel).partition("<")
                 instance = instance or arguments(
                     reduced(part, names).strip("() ")
-                    for part in parts(given.rpartition(">")[0])
+                    for part in split_list(given.rpartition(">")[0])
                     if part
                 )
             # Types of elements are taken for floats (Kernel.from_source).

@@ -34,8 +34,8 @@ from worklog.gate import edge_shapes
 from worklog.kernel import Compiled, Kernel
 from worklog.kernel.emulated import build
 from worklog.kernel.ladder import RUNGS
+from worklog.kernel.ladder.rungs import equal_shares, split
 from worklog.kernel.resources import section
-from worklog.kernel.rungs import equal_shares, split
 from worklog.kernel.source import blank, uncommented
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape

@@ -3,7 +3,7 @@
 `python -m tests.record.ncu counts tests/emulator/ncu_h200.json`: memory accesses and multiply-adds at 256, compared
 with the emulator's; exits with 1 if any count differs. A test holds the emulator to those of an H200 and an H100.
 `python -m tests.record.ncu bounds worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
-worklog.kernel.ladder shows.
+worklog.kernel.ladder.counters shows.
 `python -m tests.record.ncu bytes worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2,
 and L2 to and from DRAM, at 4096, for the roofline.
 """
@@ -21,11 +21,11 @@ import numpy as np
 
 from worklog.emulator import Pointer, launch, load
 from worklog.gpu.profile import COUNTS, DRAM, L2, UNITS, profiled
-from worklog.kernel.kernel import Kernel
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, TENSOR
+from worklog.kernel.ladder.rungs import FP32
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.kernel.rungs import FP32
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 ALPHA = 1.5
 BETA = 0.5

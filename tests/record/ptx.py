@@ -12,9 +12,10 @@ from typing import Any
 
 from worklog.emulator import load
 from worklog.gate import checker, sgemm
-from worklog.kernel import LADDER, Kernel, MemoryCounts, Program
+from worklog.kernel import LADDER, Kernel, Program
 from worklog.kernel.emulated import ARCH, FOLDER, INDEX, RESOURCES
-from worklog.kernel.ladder import TRAFFIC
+from worklog.kernel.ladder import MemoryCounts
+from worklog.kernel.ladder.counts import TRAFFIC
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.kernel.prediction import counts_at
 from worklog.problem import Shape

@@ -12,11 +12,13 @@ from typing import Any
 
 from tests.record.tune import SLOW
 from worklog.cli.figures import at_4096, markers, rewrite
-from worklog.kernel import FP32, RUNGS, TENSOR, rung
-from worklog.kernel.best import table
+from worklog.kernel import RUNGS, rung
+from worklog.kernel.ladder import FP32, TENSOR
+from worklog.kernel.ladder.best import table
 from worklog.plots.diagrams.facts import CANCELLING
 from worklog.plots.selection import class_of, error_of, leaders, rate
-from worklog.problem import Shape, drawn
+from worklog.problem import Shape
+from worklog.problem.drawn_shapes import drawn
 from worklog.runs import CUBLAS, Measurement, Run, cells, recorded_run, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison

@@ -12,9 +12,11 @@ from pytest import approx
 from tests.helpers import GPU, measured, small_run
 from tests.record import tune
 from tests.runner.conftest import JOB
-from worklog.kernel import Kernel, best
-from worklog.kernel.best import table
-from worklog.problem import Point, Shape, drawn
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import best
+from worklog.kernel.ladder.best import table
+from worklog.problem import Point, Shape
+from worklog.problem.drawn_shapes import drawn
 from worklog.runner.execute import carry_out
 
 

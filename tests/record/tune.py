@@ -2,7 +2,7 @@
 
 `python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 10 minutes.
 It draws 48 shapes by each of two seeds. At the first ones, it times the kernels that the table expects to be the
-fastest into OUT_tuning.jsonl, fits the table (worklog/kernel/best.json) to what came, writes it, there and beside the
+fastest into OUT_tuning.jsonl, fits the table (worklog/kernel/ladder/best.json) to what came, writes it, there and beside the
 run, and prints what the fitted table chooses, and the regret: the share of its time that is above the fastest timed
 kernel's. At the others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it
 was slow. `--keep` leaves the table as it is. `--fit` fits it to the trials in OUT, without a GPU, and ends.
@@ -21,10 +21,20 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from worklog.gpu.device import gpu
-from worklog.kernel import Kernel, rungs
-from worklog.kernel import best as tiles
-from worklog.kernel.best import BULK, LEAST_SPLIT_K, Tile, TimeTable, candidates, choose, table
-from worklog.problem import Shape, drawn
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import best as tiles
+from worklog.kernel.ladder import rungs
+from worklog.kernel.ladder.best import (
+    BULK,
+    LEAST_SPLIT_K,
+    Tile,
+    TimeTable,
+    candidates,
+    choose,
+    table,
+)
+from worklog.problem import Shape
+from worklog.problem.drawn_shapes import drawn
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import Changes, Job, product_job
 from worklog.runs import Gpu, Run
@@ -176,7 +186,7 @@ def points_of(run: Run) -> Points:
 
 def as_users(kernel: Kernel, name: str) -> Kernel:
     """A kernel under a name of its own."""
-    return replace(kernel, name=name, number=None, idea="", choose=None)
+    return replace(kernel, name=name, number=None, idea="")
 
 
 def timed(jobs: list[Job], kernels: list[Kernel], out: Path, seconds: float) -> Run:

@@ -12,7 +12,8 @@ import worklog
 from tests.products import KINDS, Product, drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.best import (
+from worklog.kernel.emulated import EmulatedDevice
+from worklog.kernel.ladder.best import (
     LEAST_SPLIT_K,
     UNIT_ROUNDOFF,
     choose,
@@ -20,8 +21,7 @@ from worklog.kernel.best import (
     fp32_bound,
     split_bound,
 )
-from worklog.kernel.emulated import EmulatedDevice
-from worklog.kernel.rungs import split
+from worklog.kernel.ladder.rungs import split
 from worklog.problem import Shape
 
 LIMITS = (6.1e-8, 1e-6, 1e-5, 1e-3)

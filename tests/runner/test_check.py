@@ -17,7 +17,7 @@ from worklog.emulator.symbols import demangled
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner.check import Checked, check, check_in_child
 
 SMALL = Shape(24, 40, 16)

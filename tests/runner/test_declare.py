@@ -14,7 +14,8 @@ from tests.virtual.session import QUICK, true_us
 from worklog.benchmarks import declare
 from worklog.benchmarks.declare import Benchmark, State, declared
 from worklog.errors import BadSetting
-from worklog.problem import Axis, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Axis
 from worklog.runner import execute
 from worklog.runner.execute import carry_out
 from worklog.runner.measure import measure_benchmarks

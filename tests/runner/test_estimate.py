@@ -8,7 +8,7 @@ import pytest
 
 from worklog.emulator.core import native
 from worklog.emulator.launching import BUDGET
-from worklog.kernel import kernel_of
+from worklog.kernel.by_name import kernel_of
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
 from worklog.runner import check as checks

@@ -12,7 +12,7 @@ from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Prob
 from tests.virtual.session import once
 from worklog.gate import SgemmChecker
 from worklog.kernel import Program, rung
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner.launches import Loop, OutOfBoundsWrite, Pool, elements
 
 SHAPE = Shape(32, 64, 32)

@@ -16,7 +16,7 @@ from tests.runner.conftest import FOREIGN, mine
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import execute, sources
 from worklog.runner.child import run_child
 from worklog.runner.execute import carry_out, order_of

@@ -7,7 +7,8 @@ from tests.runner.conftest import at_point
 from tests.virtual.machine import Machine
 from tests.virtual.session import true_us
 from worklog.benchmarks.declare import declared
-from worklog.problem import Axis, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Axis
 
 FILE = """
 import worklog.benchmarks.nvbench as bench

@@ -178,7 +178,7 @@ def test_another_signature_is_an_error_with_the_right_one(parameters, said):
 
 
 def test_sgemm_is_an_instance():
-    kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
+    kernel = Path(main.__module__ and __file__).parents[2] / "worklog/cli/template.cu"
     parameters = (
         "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
     )
@@ -445,7 +445,7 @@ def test_a_mistake_in_a_problem_is_one_line(changed, said, monkeypatch):
     with pytest.raises(BadSetting) as raised:
         posed = problem().under("")
         device = EmulatedDevice()
-        monkeypatch.setattr("worklog.kernel.solution.find_problem", lambda *_: posed)
+        monkeypatch.setattr("worklog.kernel.solution.solution.find_problem", lambda *_: posed)
         subject = Solution.of("mine.cu").load(device)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)
     assert said in str(raised.value) and "\n" not in str(raised.value)

@@ -14,8 +14,7 @@ from pytest import approx
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import NothingToDraw
 from worklog.lab.answers import Answers
-from worklog.problem import Point
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem import Point, Shape, tflops
 from worklog.runner.job import ablation_jobs
 from worklog.runner.products import work_of
 from worklog.runs import Measurement, Roof, Run, Work, recordings

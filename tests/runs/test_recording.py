@@ -13,7 +13,7 @@ from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import measure, sources
 from worklog.runs import CUBLAS, Calibration, Run, open_run, recordings
 from worklog.runs.comparison import open_comparison

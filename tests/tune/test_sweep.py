@@ -15,8 +15,8 @@ from worklog import plots
 from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.ladder import LADDER, rung
 from worklog.plots.registry import FIGURES
+from worklog.problem import Shape
 from worklog.problem.axes import Axis
-from worklog.problem.gemm import Shape
 from worklog.runner.execute import limit_s, order_of
 from worklog.runner.job import article_jobs, jobs_of, product_job
 from worklog.runner.sources import held_by, holding, recorded

@@ -18,7 +18,8 @@ from tests.virtual.tiles import COMMAND
 from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
-from worklog.problem import Axis, Shape, Space
+from worklog.problem import Shape
+from worklog.problem.axes import Axis, Space
 from worklog.runs import Ran, Run
 from worklog.runs.statistics import Estimate
 from worklog.settings import Harness
@@ -221,7 +222,7 @@ def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(tw
             return future
 
     found = variants(
-        AUTOTUNED, axes, shape=SHAPE, arch="sm_90", where=where, checked=True, cpu=Killing()
+        AUTOTUNED, axes, shape=SHAPE, arch="sm_90", conditions=where, checked=True, cpu=Killing()
     )
     assert [variant.values["MIN_BLOCKS"] for variant in found.kept] == [1]
     assert [point.skipped for point in found.skipped] == ["not MIN_BLOCKS < 2"]
@@ -302,7 +303,7 @@ def test_conditions_prune_by_what_is_known_without_a_launch():
     def kept(*where: str) -> list[object]:
         return [
             v.values["MIN_BLOCKS"]
-            for v in variants(AUTOTUNED, axes, arch="sm_90", where=where).kept
+            for v in variants(AUTOTUNED, axes, arch="sm_90", conditions=where).kept
         ]
 
     assert (

@@ -14,8 +14,8 @@ import pytest
 from worklog import plots
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LADDER, Kernel, resources
+from worklog.kernel.by_name import kernel_of
 from worklog.kernel.inspection import inspect
-from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
 from worklog.viewer.accesses import AccessTrace, access
@@ -85,7 +85,7 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
 def test_counts_equal_those_of_inspect_on_every_line_of_a_rung_or_a_user_kernel(name):
     kernel = kernel_of(str(name), {})
     shape = SHAPES.get(name, kernel.domain.padded(Shape(32, 32, 16)))
-    kernel = kernel.at(shape, "sm_90") if kernel.choose is not None else kernel
+    kernel = kernel.at(shape, "sm_90")
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
 
 

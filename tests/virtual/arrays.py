@@ -15,7 +15,7 @@ import numpy as np
 from tests.gate.kernels import tf32
 from tests.gate.numpy_device import NumpyBuffer
 from tests.virtual.machine import Machine, Stream, Work
-from worklog.problem.gemm import Float32
+from worklog.problem import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
 

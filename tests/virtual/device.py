@@ -10,7 +10,7 @@ from tests.gate.numpy_device import NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
 from worklog.kernel.device import Buffer, Runnable
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 
 
 class VirtualDevice(NumpyDevice):

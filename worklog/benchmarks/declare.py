@@ -23,9 +23,11 @@ from typing import Any, NoReturn
 from worklog.benchmarks.call import Call, CrossCheck
 from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.gpu.clocks import Datapath
-from worklog.kernel import Device, HostFunction, Kernel, Runnable
+from worklog.kernel import Device, HostFunction, Runnable
 from worklog.kernel.host_function import loan_of, signature_of
-from worklog.problem import Axis, Point, Space
+from worklog.kernel.kernel import HostKernel
+from worklog.problem import Point
+from worklog.problem.axes import Axis, Space
 from worklog.runs import Gpu
 from worklog.runs.text import Displayable, Table
 
@@ -168,7 +170,9 @@ class Benchmark(Displayable):
                 )
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
-        return BenchmarkKernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
+        return BenchmarkKernel.of_place(
+            HostFunction.of(f"{path}:{self.function.__name__}"), self.name
+        )
 
     def table(self) -> Table:
         """Return the axes with their values, under the number of configurations."""
@@ -181,7 +185,7 @@ class Benchmark(Displayable):
         return Table(self.space.preview(), ("axis", "kind", "values", ""), rows, left=4)
 
 
-class BenchmarkKernel(Kernel):
+class BenchmarkKernel(HostKernel):
     """A declared benchmark as a kernel, which a child process loads by its file and name."""
 
     def load(self, device: Device, *, fresh: bool = False) -> LoadedBenchmark:

@@ -16,7 +16,7 @@ from typing import Any
 from worklog.benchmarks import declare
 from worklog.benchmarks.declare import Benchmark
 from worklog.errors import BadSetting
-from worklog.problem import Axis
+from worklog.problem.axes import Axis
 
 Generator = Callable[[Any], object]
 AXES = "__worklog_axes__"  # of a function that axis decorates

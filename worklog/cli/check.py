@@ -21,18 +21,12 @@ from worklog.cli import options, several
 from worklog.emulator.launching import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
-from worklog.kernel import (
-    OPTIONS,
-    TEMPLATE,
-    Kernel,
-    counters,
-    find_problem,
-    new_rung,
-    source_folder,
-    starters,
-)
-from worklog.kernel import kernel_of as kernel_as_read
+from worklog.kernel import Kernel, source_folder
+from worklog.kernel.by_name import OPTIONS
+from worklog.kernel.by_name import kernel_of as kernel_as_read
+from worklog.kernel.ladder import counters, new_rung
 from worklog.kernel.prediction import Prediction, predicted
+from worklog.kernel.solution import find_problem, starters
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
@@ -40,6 +34,7 @@ from worklog.runner import estimate
 from worklog.runs.files import require_writable, write_bytes
 from worklog.runs.text import Progress
 
+TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
@@ -65,7 +60,7 @@ def new(name: str, folder: Path | None, dtype: str, number: int | None) -> None:
     with their examples. An existing file stays as it is.
 
     With --rung, add a rung to a checkout: a simple kernel in kernels/, its record in
-    worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
+    worklog/kernel/ladder/rungs.py and its entry in kernels/rungs.cuh.
     """
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")
@@ -159,9 +154,10 @@ class _CheckOptions:
         """
         device_name = {True: "emulated", False: "gpu", None: None}[self.emulate]
         shape = self.shape
-        if self.problem is None and shape is not None:
+        if shape is not None:  # of an SGEMM: --problem refuses --size
             subject.check(shape)
-        if subject.host is not None and (reason := device.gpu_reason()) is not None:
+        needs_gpu = subject.host is not None
+        if needs_gpu and (reason := device.gpu_reason()) is not None:
             raise NoGpu(
                 f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
             )
@@ -174,7 +170,7 @@ class _CheckOptions:
                 progress=progress,
                 **self.settings,
             )
-        if shape is not None and self.problem is None:
+        if shape is not None:
             warning = estimate.warning(subject, shape, self.settings["budget"])
             click.echo(warning, err=True, nl=False)
         # No child process: the emulator survives every kernel.
@@ -393,8 +389,7 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 
     kernel = kernel_of(name, launch)
     kernel.check(shape)
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
+    kernel.require_source("profile its program with ncu itself")
     if kernel.number is not None and not options.live_wanted(out=out):
         recorded = counters([kernel.name])
         shares = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
@@ -471,8 +466,7 @@ def inspect(
         raise
     except WorklogError:  # code without a launch is shown without counts
         pass
-    if kernel.host is None:
-        kernel.require_instance()
+    kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape, device.gpu_here()) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)

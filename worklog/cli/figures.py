@@ -23,7 +23,8 @@ from worklog import plots, runs
 from worklog.cli import options
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
+from worklog.kernel import RUNGS, Kernel, tensor_products
+from worklog.kernel.ladder import TENSOR
 from worklog.lab.journal import journal as journal_text
 from worklog.peers import exploits
 from worklog.plots import Drawing, gallery
@@ -40,7 +41,7 @@ from worklog.site import site_files
 
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
-MOST_PROCESSES = 8  # that draw charts
+MAX_PROCESSES = 8  # that draw charts
 GROWTH = (128, 256, 512, 1024, 2048, 4096)
 ELEMENTS = 16
 # The README's table shows the shares at these sizes beside the large size's.
@@ -277,7 +278,7 @@ def drawing_processes() -> Iterator[Executor | None]:
         return
     # Not fork: a thread of this process may hold a lock.
     pool = ProcessPoolExecutor(
-        min(cores, MOST_PROCESSES),
+        min(cores, MAX_PROCESSES),
         multiprocessing.get_context("spawn"),
         # Ctrl-C is for this process, which ends the pool's processes.
         partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
@@ -387,14 +388,12 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
     return False
 
 
-def markdown(run: Run, shape: Shape | None = None) -> str:
-    """Return one size of a run as Markdown with its label, and shares at small sizes.
+def markdown(run: Run) -> str:
+    """Return a run at 4096, else at its largest size, as Markdown with its label.
 
-    The shares are of cuBLAS.
-
-    shape: default: 4096, else the largest
+    It also has shares of cuBLAS at small sizes.
     """
-    shape = shape_to_draw(run, None) if shape is None else shape
+    shape = shape_to_draw(run, None)
     measured_shapes = run.shapes()
     small_shapes = [Shape.of(size) for size in SMALL_SIZES]
     small_shapes = [small for small in small_shapes if small in measured_shapes and small != shape]

@@ -26,7 +26,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from worklog.errors import BadSetting, install_command
 from worklog.gpu.device import require_gpu
-from worklog.kernel import DEFAULTS, OPTIONS, RUNGS
+from worklog.kernel import RUNGS
+from worklog.kernel.by_name import DEFAULTS, OPTIONS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs import Run
 from worklog.runs.files import require_writable, write_bytes, write_text
@@ -34,14 +35,15 @@ from worklog.runs.text import WIDTH, Table
 from worklog.settings import PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
-    from worklog.kernel import Kernel, Solution
+    from worklog.kernel import Kernel
+    from worklog.kernel.solution import Solution
     from worklog.runs.text import Progress as Report
 
 LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]
 OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that solutions take
 DIGITS = 18
-MOST = 10**DIGITS - 1  # of a whole number: the emulator's core and a run's file count in 64 bits
+MAX_WHOLE = 10**DIGITS - 1  # the emulator's core and a run's file count in 64 bits
 
 
 class _Place(click.Path):
@@ -59,7 +61,7 @@ class Whole(click.IntRange):
 
     name = "integer"
 
-    def __init__(self, min: int = 0, max: int = MOST) -> None:
+    def __init__(self, min: int = 0, max: int = MAX_WHOLE) -> None:
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -69,7 +71,7 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
     def _describe_range(self) -> str:
-        return f"x>={self.min}" if self.max == MOST else super()._describe_range()
+        return f"x>={self.min}" if self.max == MAX_WHOLE else super()._describe_range()
 
 
 class Percent(click.FloatRange):
@@ -228,7 +230,7 @@ def measuring(command: Any) -> Any:
 
 
 def launch(command: Any) -> Any:
-    """Add the options of a user kernel (worklog.kernel.OPTIONS), each a parameter."""
+    """Add the options of a user kernel (by_name.OPTIONS), each a parameter."""
     for name, option in reversed(OPTIONS.items()):
         is_repeated = isinstance(option.default, tuple)
         is_number = isinstance(option.default, int)
@@ -305,7 +307,7 @@ def solution_of(
 
     Raises BadSetting for such an option.
     """
-    from worklog.kernel import Solution  # here: an SGEMM doesn't need it
+    from worklog.kernel.solution import Solution  # here: an SGEMM doesn't need it
 
     changed = {}
     for name, value in launch.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,14 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
-from worklog.kernel import OPTIONS, RUNGS, Kernel, Solution, at_revision, best
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.by_name import OPTIONS, at_revision
+from worklog.kernel.ladder import best
+from worklog.kernel.solution import Solution
 from worklog.kernel.trial import completed, kernel_of
-from worklog.problem import DRAWN, Shape, drawn, spoken
+from worklog.problem import Shape
+from worklog.problem.axes import spoken
+from worklog.problem.drawn_shapes import DRAWN, drawn
 from worklog.runner import execute, measure, sources
 from worklog.runner.job import SECONDS_EACH, Job, jobs_of
 from worklog.runs import CUBLAS, Run
@@ -219,9 +224,10 @@ def _choose(
     if against and not against.strip(" ,"):
         raise BadSetting(f"--against {against!r} names no kernel: name one, or omit it")
     baselines = [kernel_named(name, launch) for name in split_names(against)]
-    if not any(isinstance(kernel, Kernel) for kernel in (*chosen, *baselines)):
+    user_kernels = _user_kernels(chosen)
+    if not user_kernels and not _user_kernels(baselines):
         kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    if CUBLAS not in chosen and any(isinstance(kernel, Kernel) for kernel in chosen):
+    if user_kernels and CUBLAS not in chosen:
         chosen.append(CUBLAS)
     return chosen, [kernel for kernel in baselines if kernel != CUBLAS]
 
@@ -229,8 +235,7 @@ def _choose(
 def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool) -> None:
     """Print what would be measured, and how long it takes. Loads host functions."""
     for kernel in user_kernels:
-        if kernel.host is not None:
-            kernel.host.loaded()
+        kernel.require_loadable()
     rows = []
     for job in jobs:
         row = {"kernel": job.kernel, "against": [*job.against], "set": job.pitfalls}
@@ -253,7 +258,7 @@ def _require_gpu_for_user_kernels(names: Sequence[str], chosen: Sequence[str | K
     names: of the first of them, as they were typed
     """
     for name, kernel in zip(names, chosen, strict=False):
-        if isinstance(kernel, Kernel):
+        if _user_kernels([kernel]):
             options.require_gpu_for(name)
 
 
@@ -268,6 +273,11 @@ def _recorded(
     biased_jobs = [replace(job, changed=tuple(biased.items())) for job in jobs]
     run = sources.holding(biased_jobs)
     return sources.recorded(biased_jobs, run, partly=is_whole_ladder, some=is_drawn)
+
+
+def _user_kernels(kernels: Iterable[str | Kernel]) -> list[Kernel]:
+    """Return the kernels that are a user's, and not named as a rung or a library."""
+    return [kernel for kernel in kernels if isinstance(kernel, Kernel)]
 
 
 def _add_note(measured: Run, note: str | None) -> None:
@@ -313,7 +323,7 @@ def kernel_named(name: str, launch: Mapping[str, Any]) -> str | Kernel:
 
     launch: the options of a user kernel
 
-    Raises what worklog.kernel.ladder raises, and BadSetting for an unknown name.
+    Raises what worklog.kernel.by_name raises, and BadSetting for an unknown name.
     """
     listed = NAMES.get(name.lower())
     if listed is not None:

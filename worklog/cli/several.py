@@ -16,23 +16,21 @@ from click.core import ParameterSource
 
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
-from worklog.kernel import (
-    DEFAULTS,
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.by_name import DEFAULTS, OPTIONS, product_of_rung
+from worklog.kernel.listing import (
     NO_SUM,
-    OPTIONS,
-    RUNGS,
-    Kernel,
     Listed,
     kernels_in,
     own_kernels,
-    product_of_rung,
+    sources_in,
+    text_of_header,
 )
-from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
 from worklog.runs.text import Progress, Table, a_few
 
-MOST_LINES = 6  # below the table, about a kernel
+MAX_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
 PASSED = "passed"
 FAILED = "failed"
@@ -72,15 +70,15 @@ class KernelInFile:
     def whole_reason(self) -> str:
         """The reason with the kernel's name and without the file's name.
 
-        At most MOST_LINES lines.
+        At most MAX_LINES lines.
         """
         reason = self.reason.removeprefix(f"{self.file.name}: ")
         has_name = re.match(rf"{re.escape(self.kernel)}[ (]", reason)
         if self.kernel and not has_name:
             reason = f"{self.kernel}: {reason}"
         lines = reason.splitlines()
-        if len(lines) > MOST_LINES:
-            lines[MOST_LINES - 1 :] = [f"… and {len(lines) - MOST_LINES + 1} more lines"]
+        if len(lines) > MAX_LINES:
+            lines[MAX_LINES - 1 :] = [f"… and {len(lines) - MAX_LINES + 1} more lines"]
         return "\n".join(lines)
 
     @property
@@ -341,7 +339,7 @@ def _below(row: KernelInFile, *, is_cut: bool) -> list[str]:
     if checked is None:
         return []
     if row.verdict == FAILED:
-        lines = [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {_repeat(row, checked)}"]
+        lines = [f"{row.kernel}: {checked.brief(MAX_LINES)}", f"repeat: {_repeat(row, checked)}"]
         label, command = _next_command(row)
         return [*lines, f"{label}: {command}"] if command else lines
     leaves_open = bool(checked.verdict.never_ran or checked.kernel.warnings)
@@ -365,7 +363,7 @@ def _next_command(row: KernelInFile) -> tuple[str, str]:
     """Return a label and the command to type next; "" if there is none."""
     entry = shlex.quote(row.kernel)
     if row.verdict == FAILED and row.checked is not None:
-        domain = _advised(row.checked.brief(MOST_LINES)).get("domain")
+        domain = _advised(row.checked.brief(MAX_LINES)).get("domain")
         if domain is None:
             return "", ""
         return "with this domain", _command(row, entry=entry, domain=domain)

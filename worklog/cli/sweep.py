@@ -14,7 +14,8 @@ from worklog.cli.run import finish
 from worklog.errors import BadSetting
 from worklog.gpu.device import visible_cards
 from worklog.kernel import rung
-from worklog.problem import Axis, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Axis
 from worklog.settings import Harness
 from worklog.tune import sweep as tiles
 from worklog.tune.cluster import Cluster, Workers
@@ -118,7 +119,7 @@ def sweep(
             record,
             parameters,
             shape=shape,
-            where=conditions,
+            conditions=conditions,
             checked=is_checked,
             cpu=workers.cpu,
         )

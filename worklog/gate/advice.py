@@ -20,7 +20,7 @@ from worklog.gate.edges import EDGE_SHAPES, edge_shapes, is_exact
 from worklog.gate.exact import OLD_C_ADDED, READ_OUTSIDE, ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.sgemm import BENCHMARK_SHAPE, RAGGED, SgemmChecker
-from worklog.kernel import EXAMPLE_GRID, UNREAD_DOMAIN, Compiled, Kernel, Runnable, parts
+from worklog.kernel import EXAMPLE_GRID, UNREAD_DOMAIN, Compiled, Kernel, Runnable, split_list
 from worklog.kernel.guards import guarded_sizes
 from worklog.problem import Domain, Shape
 from worklog.runs import Verdict
@@ -160,7 +160,7 @@ def _axes_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> st
     shapes = _two_shapes(domain)
     if _is_right_at(shapes, subject, memory):
         return ""
-    axes = parts(kernel.grid)
+    axes = split_list(kernel.grid)
     exchanged_grid = ", ".join((*reversed(axes[:2]), *axes[2:]))
     if exchanged_grid != kernel.grid:
         exchanged = kernel.with_launch(grid=exchanged_grid).load(checker.device)

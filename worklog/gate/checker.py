@@ -24,20 +24,10 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
-from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Passed, Program, Runnable
-from worklog.problem import (
-    Case,
-    Problem,
-    Shape,
-    Words,
-    dtype_of,
-    excess,
-    is_array,
-    mistake,
-    raw,
-    rebuilt,
-    values_of,
-)
+from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program, Runnable
+from worklog.kernel.solution import Passed
+from worklog.problem import Case, Problem, Shape, Words, mistake
+from worklog.problem.arrays import dtype_of, excess, is_array, raw, rebuilt, values_of
 from worklog.runs import ErrorMap, NeverRan, Stage, Verdict, failed, passed
 
 LAUNCH = "launch"

@@ -265,7 +265,7 @@ class Search:
         for name, usual in zip(SCALARS, (1, 0), strict=True):
             if not getattr(self.domain, name):
                 rows[name] = np.full(DRAWN, usual, np.float32)
-        shape_count = DRAWN if self.subject.kernel.choose is None else FEW_SHAPES
+        shape_count = DRAWN if self.subject.passes else FEW_SHAPES
         shapes = self.rng.integers(0, shape_count, DRAWN)
         for name in SIZES:
             rows[name] = rows[name][shapes]
@@ -311,7 +311,7 @@ class Search:
 
     def _derived_inputs(self, rows: Mapping[str, Values]) -> Rows:
         """Return the values that follow from others."""
-        if self.subject.kernel.choose is not None:
+        if not self.subject.passes:
             shapes = set(zip(*(rows[name].tolist() for name in SIZES), strict=True))
             self.effort += CHOSEN * len(shapes)
         grid = self.subject.grids(self.key, *(rows[name] for name in SIZES))
@@ -767,7 +767,7 @@ def _unrun_lines(search: Search, choice: Choice, ran: set[Line]) -> set[Line]:
         return set()
     if not coverage.ran[instruction.pc] or not coverage.lacks(choice):
         return set()
-    is_only_kernel = search.subject.kernel.choose is None
+    is_only_kernel = bool(search.subject.passes)
     is_made = bool(search.is_met[search.note_of[choice]].any())
     lines_behind = coverage.behind(choice)
     lines = set[Line]()
@@ -786,7 +786,7 @@ def _known_condition(search: Search, choice: Choice) -> str:
     """Return when a choice is made, or "" if the values that decide it aren't known."""
     rows = np.flatnonzero(search.is_met[search.note_of[choice]])
     is_tried = search.tries[choice] > 0  # then loaded values decide
-    if search.subject.kernel.choose is not None or is_tried or not len(rows):
+    if not search.subject.passes or is_tried or not len(rows):
         return ""
     with suppress(TooLarge):
         return search.condition_of(choice, int(rows[0]))

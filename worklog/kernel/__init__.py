@@ -1,4 +1,8 @@
-"""What computes C: kernels, the ladder, compilation, resources and machine code."""
+"""What computes C: kernels, the ladder, compilation, resources and machine code.
+
+Further faces of the room: by_name, disk_cache, emulated, guards, inspection, ladder, ladder.best,
+ladder.rungs, listing, nvrtc, prediction, resources, solution, tensor_products and trial.
+"""
 
 from worklog.kernel.device import (
     COMPILE_OPTIONS,
@@ -10,50 +14,20 @@ from worklog.kernel.device import (
     Program,
     Runnable,
 )
-from worklog.kernel.host_function import LABEL, HostFunction, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import (
-    DEFAULTS,
-    OPTIONS,
-    RUNGS,
-    SECTOR,
-    LadderCounts,
-    MemoryCounts,
-    at_revision,
-    block_traffic_bytes,
-    busiest,
-    counters,
-    kernel_of,
-    memory_counts,
-    moved_from_l2,
-    new_rung,
-    product_of_rung,
-    rung,
-    source_changed,
-)
+from worklog.kernel.host_function import LABEL, HostFunction
+from worklog.kernel.kernel import Dispatcher, Kernel, Sides, SourceOptions
+from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
-from worklog.kernel.listing import Listed, kernels_in, own_kernels
-from worklog.kernel.product import NO_SUM
-from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
-from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import SIZES, WIDE, is_computed
-from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
-from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
+from worklog.kernel.resources import Compiled
+from worklog.kernel.signature import WIDE, is_computed
+from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
     "COMPILE_OPTIONS",
-    "DEFAULTS",
     "EXAMPLE_GRID",
-    "FP32",
     "LABEL",
     "LADDER",
-    "NO_SUM",
-    "OPTIONS",
     "RUNGS",
-    "SECTOR",
-    "SIZES",
-    "TEMPLATE",
-    "TENSOR",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
     "WIDE",
@@ -61,40 +35,18 @@ __all__ = [
     "Buffer",
     "Compiled",
     "Device",
+    "Dispatcher",
     "HostFunction",
     "Kernel",
-    "LadderCounts",
-    "Listed",
     "Loaded",
-    "MainLoop",
-    "MemoryCounts",
-    "Passed",
     "Program",
     "Runnable",
-    "Solution",
-    "Solver",
-    "at_revision",
-    "block_traffic_bytes",
-    "busiest",
-    "counters",
+    "Sides",
+    "SourceOptions",
     "evaluate",
-    "find_problem",
     "is_computed",
-    "kernel_of",
-    "kernels_dir",
-    "kernels_in",
     "launch_text",
-    "loop_of",
-    "memory_counts",
-    "moved_from_l2",
-    "new_rung",
-    "no_sass",
-    "own_kernels",
-    "parts",
-    "product_of_rung",
     "rung",
-    "source_changed",
     "source_folder",
-    "starters",
-    "words_of",
-]  # fmt: skip
+    "split_list",
+]

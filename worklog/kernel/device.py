@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.kernel.source import code_lines, parts
+from worklog.kernel.source import code_lines, split_list
 from worklog.problem import FLOAT_BYTES, Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
@@ -215,7 +215,7 @@ class Runnable:
 
 
 # A worklog.kernel.Kernel of one launch, the compiled kernel, grid and block.
-Part = tuple[Any, Any, tuple[int, ...], Block]
+ReadyLaunch = tuple[Any, Any, tuple[int, ...], Block]
 
 
 class Loaded(Runnable):
@@ -232,9 +232,11 @@ class Loaded(Runnable):
         self.claimed = kernel.claimed
         self.remarks = kernel.remarks
         self._compiled: dict[str, Any] = {}
-        self._launches: dict[Shape, tuple[list[Part], int]] = {}
+        self._launches: dict[Shape, tuple[list[ReadyLaunch], int]] = {}
         self._former: list[object] = []
-        self.passes = [] if kernel.choose else [(part, self._load(part)) for part in kernel.passes]
+        # The launches, unless they depend on the shape.
+        own_launches = () if kernel.follows_shape else kernel.passes
+        self.passes = [(launch, self._load(launch)) for launch in own_launches]
 
     def is_ready(self, shape: Shape) -> bool:
         """Return whether a launch at this shape compiles nothing."""
@@ -305,27 +307,27 @@ class Loaded(Runnable):
         if len(self.passes) > 1:
             description["passes"] = [
                 {
-                    "entry": part.entry,
-                    "grid": parts(part.grid),
-                    "block": part.threads,
+                    "entry": launch.entry,
+                    "grid": split_list(launch.grid),
+                    "block": launch.threads,
                     **loaded.compiled.resources,
                 }
-                for part, loaded in self.passes
+                for launch, loaded in self.passes
             ]
-        if self.kernel.choose is not None:
+        if not self.passes:
             choices = {}
             for shape, (launches, _) in self._launches.items():
                 choices[str(shape)] = [
-                    {"entry": part.entry, "grid": list(grid)} for part, _, grid, _ in launches
+                    {"entry": launch.entry, "grid": list(grid)} for launch, _, grid, _ in launches
                 ]
             description["choices"] = choices
         return description
 
-    def _load(self, part: Any) -> Any:
+    def _load(self, launch: Any) -> Any:
         """Compile a launch's program, unless it is loaded."""
-        key = part.program.sha256
+        key = launch.program.sha256
         if key not in self._compiled:
-            self._compiled[key] = self.device.compile(part.program)
+            self._compiled[key] = self.device.compile(launch.program)
         return self._compiled[key]
 
     @property
@@ -341,9 +343,9 @@ class Loaded(Runnable):
 
         0 at shapes at which the program isn't launched. Raises BadSetting.
         """
-        if self.kernel.choose is None:
-            part = next(part for part, _ in self.passes if part.program.sha256 == key)
-            return np.array([sizes[0] * 0 + blocks for blocks in part.blocks_at(*sizes)[:2]])
+        for launch, _ in self.passes:
+            if launch.program.sha256 == key:
+                return np.array([sizes[0] * 0 + blocks for blocks in launch.blocks_at(*sizes)[:2]])
         shapes, columns = np.unique(np.stack(sizes), axis=1, return_inverse=True)
         grids = np.zeros((2, shapes.shape[1]), np.int64)
         chosen = [self.kernel.at(Shape(*shape), self.device.arch) for shape in shapes.T.tolist()]
@@ -352,14 +354,14 @@ class Loaded(Runnable):
             name = f"{kernel.launches}{kernel.template}"
             columns_by_kernel.setdefault(name, []).append(column)
         for alike in columns_by_kernel.values():
-            for part in chosen[alike[0]].passes:
-                if part.program.sha256 == key:
+            for launch in chosen[alike[0]].passes:
+                if launch.program.sha256 == key:
                     grids[:, alike] = np.broadcast_arrays(
-                        *part.blocks_at(*shapes[:, alike])[:2], shapes[0, alike]
+                        *launch.blocks_at(*shapes[:, alike])[:2], shapes[0, alike]
                     )[:2]
         return grids[:, columns.reshape(-1)]
 
-    def launches_at(self, shape: Shape) -> tuple[list[Part], int]:
+    def launches_at(self, shape: Shape) -> tuple[list[ReadyLaunch], int]:
         """Return the launches, and the workspace's elements.
 
         They are computed once, so that a timed launch parses nothing.
@@ -368,7 +370,8 @@ class Loaded(Runnable):
             self.kernel.check(shape)
             kernel = self.kernel.at(shape, self.device.arch)
             launches = [
-                (part, self._load(part), part.blocks(shape), part.threads) for part in kernel.passes
+                (launch, self._load(launch), launch.blocks(shape), launch.threads)
+                for launch in kernel.passes
             ]
             self._launches[shape] = launches, -(-kernel.workspace_bytes(shape) // FLOAT_BYTES)
         return self._launches[shape]

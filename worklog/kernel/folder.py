@@ -7,7 +7,7 @@ from pathlib import Path
 
 from worklog.errors import BadSetting
 
-MOST_FILES = 200
+MAX_FILES = 200
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inl")  # which rarely have a kernel
 
 
@@ -16,7 +16,7 @@ def sources_in(folder: Path) -> list[Path]:
 
     These are the .cu and .cuh files, and the headers with a kernel.
 
-    Raises BadSetting for a folder without sources, and for more than MOST_FILES.
+    Raises BadSetting for a folder without sources, and for more than MAX_FILES.
     """
     sources = list[Path]()
     for place, folders, names in os.walk(folder):
@@ -25,9 +25,9 @@ def sources_in(folder: Path) -> list[Path]:
             path = Path(place, name)
             if not name.startswith(".") and _is_source(path):
                 sources.append(path)
-        if len(sources) > MOST_FILES:
+        if len(sources) > MAX_FILES:
             raise BadSetting(
-                f"{folder} has more than {MOST_FILES} .cu and .cuh files: name a folder in it"
+                f"{folder} has more than {MAX_FILES} .cu and .cuh files: name a folder in it"
             )
     if not sources:
         raise BadSetting(f"{folder} has no .cu file: name another folder, or a file")

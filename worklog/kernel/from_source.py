@@ -15,7 +15,7 @@ from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Program
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
-from worklog.kernel.source import filled, included, parts, read_source
+from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
 
 
@@ -151,7 +151,7 @@ def _chosen(request: SourceRequest) -> _Chosen:
     front = ("", "")
     program = _program_in_front(request, unit, function)
     if program is not None:
-        front = (program.path.name, program.before)
+        front = (program.path.name, program.code_before)
         include = [*include, *program.folders]
         unit = read_unit(request.source, include, request.define, front)
     defined = _definition(request.file, unit, function)
@@ -203,8 +203,8 @@ def _program_in_front(request: SourceRequest, unit: Unit, function: str) -> near
     Else None.
     """
     for program in request.programs:
-        if program.before:
-            in_front = unit_of(program, program.before, request.include, request.define)
+        if program.code_before:
+            in_front = unit_of(program, program.code_before, request.include, request.define)
             return program if unit.lacks(function, in_front) else None
     return None
 
@@ -372,7 +372,7 @@ def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
     """
     origin = of_source.origin
     block = of_source.launch.block
-    if request.grid or not request.block or parts(request.block) == parts(block):
+    if request.grid or not request.block or split_list(request.block) == split_list(block):
         return origin
     if origin.startswith(("a comment", "the host code")):
         return f"{origin}, which states this grid with block {block}: give --grid, too"

@@ -31,7 +31,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,12 +38,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.kernel.device import Buffer, Device, Runnable
+from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError, message_and_place
+from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runs.files import require_file
 
-PACKAGE = str(Path(__file__).parents[1]) + os.sep
 LABEL = "host function"
 REMARK = f"{LABEL}: trusted not to tamper with its own process"
 CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
@@ -95,6 +93,11 @@ class HostFunction:
     def file(self) -> str:
         """The name of the function's file or module."""
         return Path(self.origin).name if self.sha256 else self.origin
+
+    @property
+    def program(self) -> Program:
+        """The program of a kernel that has no CUDA source."""
+        return Program(self.file, "", "")
 
     def loaded(self, fresh: bool = False) -> tuple[Callable[..., object], str]:
         """Load the function. Return it and the arrays that it takes.
@@ -159,7 +162,7 @@ class HostFunction:
             sys.modules[name] = module  # dataclasses and Triton look for a function's module here
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise BadSetting(f"cannot load {self.origin}: {words_of(error)}") from error
+            raise BadSetting(f"cannot load {self.origin}: {message_and_place(error)}") from error
         return module
 
     def _unchanged_file(self) -> Path:
@@ -277,7 +280,7 @@ def calling(name: str, loan: Any) -> Iterator[None]:
     except WorklogError as error:
         raise LaunchFailed(f"{name}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise LaunchFailed(f"{name} raised {words_of(error)}") from error
+        raise LaunchFailed(f"{name} raised {message_and_place(error)}") from error
 
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
@@ -310,20 +313,3 @@ def _sha256(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise WorklogError(f"cannot read {path}: {error.strerror}") from error
-
-
-def words_of(error: BaseException) -> str:
-    """Return the first line of an error, with the file and line of the innermost frame.
-
-    Frames of this package are skipped.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    user_frames = [frame for frame in frames if not frame.filename.startswith(PACKAGE)]
-    innermost = (user_frames or frames)[-1]
-    file: str | None = innermost.filename
-    line = innermost.lineno
-    if isinstance(error, SyntaxError):
-        file = error.filename
-        line = error.lineno
-    first_line = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-    return f"{first_line} ({Path(file or '?').name}:{line})"

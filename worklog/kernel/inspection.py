@@ -137,18 +137,13 @@ def inspect(
     NvrtcMissing (the ladder still has sm_90); LaunchFailed; and BadSetting for an architecture,
     a host function, or a grid without a block.
     """
-    if kernel.host is not None:
-        raise BadSetting(
-            f"{kernel.name} is a host function, which cannot be inspected: "
-            "give a .cu file or a rung"
-        )
+    kernel.require_source()
     if kernel.grid and not kernel.block:
         raise BadSetting(
             "--grid needs --block: give both to count the kernel's memory requests too"
         )
-    if kernel.choose is not None:
-        # For several architectures, a kernel that all of them can run.
-        kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")
+    # For several architectures, a kernel that all of them can run.
+    kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
@@ -157,8 +152,8 @@ def inspect(
     if not kernel.grid:
         return inspected
     is_user_kernel = _is_user_kernel(kernel)
-    if shape is None:
-        shape = kernel.domain.padded(FILE_SIZE) if is_user_kernel else RUNG_SIZE
+    default = kernel.domain.padded(FILE_SIZE) if is_user_kernel else RUNG_SIZE
+    shape = shape or default
     inspected = replace(inspected, shape=shape)
     try:
         code = load(main.ptx, main.symbol, main.shared_accesses)

@@ -1,7 +1,8 @@
-"""One record for every kernel: a rung, a kernel of a file or a cell, and a host function.
+"""One face for every kernel: a rung, a kernel of a file or a cell, and a host function.
 
-A record loads the kernel on a device, describes it for the run file, and crosses to a child process
-pickled.
+A kernel is loaded on a device, is described for the run file, and crosses to a child process
+pickled. Kernel is CUDA C++ with its launches, Dispatcher chooses among such kernels by shape, and
+HostKernel is a function that launches its work itself.
 """
 
 from __future__ import annotations
@@ -9,34 +10,32 @@ from __future__ import annotations
 import inspect
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature, stated
+from worklog.kernel import near, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.from_source import (
     SourceRequest,
     near_headers,
     read_kernel,
     require_arguments,
-    units_of,
 )
 from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
-from worklog.kernel.nvrtc import Missing, read_unit
-from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
+from worklog.kernel.nvrtc import Missing
+from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 
-TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
-MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
+MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
 
 
@@ -54,10 +53,12 @@ class SourceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that computes C = alpha A B + beta C."""
+    """A kernel that computes C = alpha A B + beta C, in CUDA C++."""
+
+    follows_shape: ClassVar[bool] = False  # whether the launches depend on the shape
 
     name: str  # in runs, tables and charts
-    code: Program | HostFunction  # the program to compile, or the place of a host function
+    code: Program  # to compile
     launches: tuple[Launch, ...] = ()  # in order, on one stream and with the same arguments
     main: int = 0  # the place of the launch that computes the product
     # Values of the template's parameters, which the launches name.
@@ -65,11 +66,10 @@ class Kernel:
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     # The value that each parameter takes (worklog.kernel.signature).
-    arguments: tuple[str, ...] = signature.LADDER
+    arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
-    choose: Callable[..., Kernel] | None = None  # returns the kernel that is launched at a shape
     number: int | None = None  # of a rung
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
@@ -202,7 +202,7 @@ class Kernel:
             warnings=facts.warnings,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
-        return _with_domain_of_grid(kernel._readable(), request)
+        return _with_domain_of_grid(_readable(kernel), request)
 
     @classmethod
     @hinted
@@ -225,23 +225,7 @@ class Kernel:
         Raises WorklogError for a file that can't be read, and BadSetting.
         """
         host = HostFunction.of(function, arrays)
-        return cls(name or host.function, host, rules=domain, claimed=claimed)._readable()
-
-    def _readable(self) -> Kernel:
-        """Return the kernel itself, without compiling it.
-
-        Raises BadSetting for a mistake in the domain, precision class, grid or block.
-        """
-        if self.claimed not in CLASSES:
-            raise BadSetting(
-                f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}"
-            )
-        _ = self.domain
-        if self.block:
-            _ = self.threads
-        if self.grid:
-            self.blocks_at(1, 1, 1)
-        return self
+        return _readable(HostKernel.of_place(host, name, rules=domain, claimed=claimed))
 
     def __repr__(self) -> str:
         if self.number is not None:
@@ -252,34 +236,28 @@ class Kernel:
     @property
     def host(self) -> HostFunction | None:
         """The place of a host function; None for CUDA C++."""
-        return self.code if isinstance(self.code, HostFunction) else None
+        return None
 
     @property
     def not_emulated(self) -> str:
         """Why the emulator can't run the kernel; "" if it can."""
-        return "" if self.host is None else f"a {LABEL}"
+        return ""
 
     @property
     def file(self) -> str:
         """The name of the source file, or the module of a host function."""
-        return self.code.name if isinstance(self.code, Program) else self.code.file
+        return self.code.name
 
     @property
     def source(self) -> str:
-        """The CUDA C++ text."""
-        return self._cuda.source
-
-    @property
-    def _cuda(self) -> Program:
-        """The program of a kernel that isn't a host function."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return self.code
+        """The CUDA C++ text; "" for a host function."""
+        return self.code.source
 
     @property
     def unit(self) -> Unit:
         """The functions and constants that the source defines."""
-        define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
-        return read(self.source, define, self._cuda.headers)
+        define = tuple(option[2:] for option in self.code.options if option.startswith("-D"))
+        return read(self.source, define, self.code.headers)
 
     @property
     def definition(self) -> Definition:
@@ -288,51 +266,9 @@ class Kernel:
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
 
-    def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
-        """Return the launch that the source states, and why launches aren't read.
-
-        The launch is in terms of labels of sizes. It has no grid and block if none is stated, and
-        if it isn't read. Its grid may have a name like "M_or_N": a variable that is passed for
-        both.
-
-        labels: "M", "N", "K" or a text that is no size, of each parameter
-        """
-        (_, unit), *programs = self._units()
-        _, _, instance = self.launch.function.partition("<")
-        numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
-        of_source = stated.stated_launch(
-            launches.own_part(self.stated["source"], unit, self.definition, "grid"),
-            unit,
-            self.function,
-            self.definition,
-            values=labels,
-            instance=filled(numbers, self.template),
-            programs=programs,
-            with_joint=True,
-        )
-        return of_source.launch, of_source.unread
-
-    def passed(self, labels: Sequence[str]) -> dict[int, str]:
-        """Return the values that launches pass to parameters without a label, by place.
-
-        labels: as for read_launch. The values are in terms of labels
-        """
-        for _, unit in self._units():
-            values = stated.passed(self.definition, unit, labels)
-            if values:
-                return values
-        return {}
-
-    def _units(self) -> Iterator[tuple[str, Unit]]:
-        """Yield name and unit of the whole source, and then of each program that includes it."""
-        include = self.stated["include"]
-        define = self.stated["define"]
-        yield self.stated["file"], read_unit(self.stated["source"], include, define)
-        yield from units_of(self.stated["programs"], include, define)
-
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
-        return replace(self, code=replace(self._cuda, source=text))
+        return replace(self, code=replace(self.code, source=text))
 
     def with_tile(self, **tile: int) -> Kernel:
         """Return the same kernel with other template parameters, under a name that says them.
@@ -361,8 +297,6 @@ class Kernel:
     @property
     def launch(self) -> Launch:
         """The launch that computes the product; of a host function, its name alone."""
-        if isinstance(self.code, HostFunction):
-            return Launch(self.code.function)
         return self.launches[self.main]
 
     @property
@@ -402,24 +336,19 @@ class Kernel:
 
         arch: the architecture, such as "sm_90" (default: any)
         """
-        if self.choose is None:
-            return self
-        chosen = self.choose(shape, arch=arch)
-        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
+        return self
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
         """The launches in order, each as a kernel of one launch."""
-        return tuple(
-            replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches
-        )
+        return tuple(replace(self, launches=(launch,), main=0) for launch in self.launches)
 
     def missing_on(self, arch: str) -> str:
         """Return why the kernel can't run on an architecture; "" if it can.
 
         Also "" if only the compiler can tell, as for a source with __CUDA_ARCH__.
         """
-        if arch == "sm_90" or self.host is not None:
+        if arch == "sm_90":
             return ""
         if "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
             return ""
@@ -429,7 +358,7 @@ class Kernel:
     def program(self) -> Program:
         """The program to compile."""
         return replace(
-            self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
+            self.code, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
         )
 
     @cached_property
@@ -475,7 +404,7 @@ class Kernel:
         domain = replace(self.domain, square=self.domain.square or shape.square)
         padded = domain.padded(shape)
         advice = f"it takes {padded}, for example"
-        if padded.flops <= MOST_PADDING * shape.flops:
+        if padded.flops <= MAX_PADDING * shape.flops:
             advice = f"pad to {padded}"
         if self.number is not None:
             advice += ", or use coalesced, which takes any size"
@@ -488,8 +417,6 @@ class Kernel:
         Raises CompileFailed, BadSetting for a kernel that can't be loaded, and NoGpu for a host
         function without a GPU.
         """
-        if self.host is not None:
-            return HostSubject(self, device, fresh)
         self.require_launch()
         if fresh:
             text = f"{self.source}\n// {secrets.token_hex(8)}\n"
@@ -510,6 +437,15 @@ class Kernel:
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
 
+    def require_source(self, advice: str = "give a .cu file or a rung") -> None:
+        """Raise BadSetting for a host function, which has no source and needs a GPU.
+
+        advice: an alternative, for the message
+        """
+
+    def require_loadable(self) -> None:
+        """Raise BadSetting for a host function that can't be loaded."""
+
     def require_instance(self) -> None:
         """Raise BadSetting for a template without arguments, which can't be compiled."""
         defined = self.unit.definition(self.function)
@@ -520,7 +456,7 @@ class Kernel:
         """Raise BadSetting if the parameters' order, the grid or the block is unknown."""
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
-        if self.host is not None or (self.grid and self.block):
+        if self.grid and self.block:
             return
         lines = [line for line in self.adapted if "launch" in line]
         unread = "; ".join((*lines, LAUNCH_ADVICE))
@@ -531,8 +467,6 @@ class Kernel:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The lines that must be shown with every measurement of the kernel."""
-        if self.host is not None:
-            return (REMARK,)
         fixed = signature.fixed(self.arguments)
         if fixed:
             return (f"computes with {fixed} only", *self.warnings)
@@ -558,15 +492,13 @@ class Kernel:
 
         The kernel isn't loaded.
         """
-        if self.host is not None:
-            return self.host.describe()
         about: dict[str, Any] = {
             "file": self.file,
             "sha256": self.program.code_sha256,
             "entry": self.entry,
             "options": list(self.program.options),
         }
-        about |= self._described_launch()
+        about |= _described_launch(self)
         if self.found:
             about["found"] = dict(self.found)
         about["domain"] = str(self.domain)
@@ -577,18 +509,109 @@ class Kernel:
             about["idea"] = self.idea
         return about
 
-    def _described_launch(self) -> dict[str, Any]:
-        """Return the properties of the launch that aren't empty."""
-        launch = {
-            "tile": dict(self.template),
-            "grid": parts(self.grid),
-            "block": self.threads,
-            "dynamic_shared_bytes": self.launch.shared,
-            "workspace": self.workspace,
-        }
-        if self.arguments != signature.LADDER:
-            launch["arguments"] = list(self.arguments)
-        return {name: value for name, value in launch.items() if value}
+
+@dataclass(frozen=True, repr=False)
+class Dispatcher(Kernel):
+    """A kernel whose launches depend on the shape: it chooses the kernel that is launched.
+
+    Its own launches are those of one of these kernels.
+    """
+
+    follows_shape: ClassVar[bool] = True
+    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and an architecture
+
+    @classmethod
+    def from_kernel(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
+        """Return a dispatcher with the name, the code and the launches of a kernel."""
+        return cls(**_fields_of(kernel), choose=choose)
+
+    def at(self, shape: Shape, arch: str = "") -> Kernel:  # noqa: D102
+        chosen = self.choose(shape, arch=arch)
+        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
+
+    @cached_property
+    def passes(self) -> tuple[Kernel, ...]:
+        """The dispatcher's own launches in order, each as a kernel of one launch."""
+        return Kernel(**_fields_of(self)).passes
+
+
+@dataclass(frozen=True, repr=False)
+class HostKernel(Kernel):
+    """A host function, which launches its work itself, on a GPU. Its `code` has no source."""
+
+    place: HostFunction = field(kw_only=True)
+
+    @classmethod
+    def of_place(cls, place: HostFunction, name: str = "", **stated: Any) -> Self:
+        """Return the kernel of a host function, under its own name by default.
+
+        stated: further fields, such as rules and claimed
+        """
+        launches = (Launch(place.function),)
+        return cls(name or place.function, place.program, launches, place=place, **stated)
+
+    @property
+    def host(self) -> HostFunction:  # noqa: D102
+        return self.place
+
+    @property
+    def not_emulated(self) -> str:  # noqa: D102
+        return f"a {LABEL}"
+
+    def require_source(self, advice: str = "give a .cu file or a rung") -> None:  # noqa: D102
+        raise BadSetting(f"{self.name} is a host function: {advice}")
+
+    def require_loadable(self) -> None:  # noqa: D102
+        self.place.loaded()
+
+    def require_launch(self) -> None:
+        """Return, because a host function launches itself."""
+
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:  # noqa: D102
+        return HostSubject(self, device, fresh)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:  # noqa: D102
+        return (REMARK,)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return self.place.describe()
+
+
+def _fields_of(kernel: Kernel) -> dict[str, Any]:
+    """Return the values of a kernel's fields, without those of a subclass."""
+    return {item.name: getattr(kernel, item.name) for item in fields(Kernel)}
+
+
+def _readable(kernel: Kernel) -> Kernel:
+    """Return a kernel itself, without compiling it.
+
+    Raises BadSetting for a mistake in the domain, precision class, grid or block.
+    """
+    if kernel.claimed not in CLASSES:
+        raise BadSetting(
+            f"there is no precision class {kernel.claimed!r}: choose from {', '.join(CLASSES)}"
+        )
+    _ = kernel.domain
+    if kernel.block:
+        _ = kernel.threads
+    if kernel.grid:
+        kernel.blocks_at(1, 1, 1)
+    return kernel
+
+
+def _described_launch(kernel: Kernel) -> dict[str, Any]:
+    """Return the properties of a kernel's main launch that aren't empty."""
+    launch = {
+        "tile": dict(kernel.template),
+        "grid": split_list(kernel.grid),
+        "block": kernel.threads,
+        "dynamic_shared_bytes": kernel.launch.shared,
+        "workspace": kernel.workspace,
+    }
+    if kernel.arguments != signature.SGEMM_ARGUMENTS:
+        launch["arguments"] = list(kernel.arguments)
+    return {name: value for name, value in launch.items() if value}
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:

@@ -14,11 +14,11 @@ import numpy as np
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
-from worklog.kernel.source import comments, evaluate, filled, parts, sizes
+from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.source import comments, evaluate, filled, sizes, split_list
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
-SIZES = ("M", "N", "K")
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
@@ -44,7 +44,7 @@ class Launch:
         names: values of the names in the grid
         Raises BadSetting.
         """
-        sizes = tuple(evaluate(part, names) for part in parts(self.grid))
+        sizes = tuple(evaluate(part, names) for part in split_list(self.grid))
         if len(sizes) > 3:
             raise BadSetting(
                 f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
@@ -57,7 +57,7 @@ class Launch:
         names: values of the names in the block
         Raises BadSetting.
         """
-        sizes = [evaluate(part, names) for part in parts(self.block)]
+        sizes = [evaluate(part, names) for part in split_list(self.block)]
         if len(sizes) > 3 or min(sizes) < 1:
             raise BadSetting(
                 f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8"
@@ -103,7 +103,7 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     ):
         with suppress(BadSetting):
             read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
-            read.blocks({**dict.fromkeys(SIZES, 1), **tile})
+            read.blocks({**dict.fromkeys(SIZE_NAMES, 1), **tile})
             read.threads(tile)
             launch = read
     return tile, claims if claims in CLASSES else "fp32", launch
@@ -180,8 +180,8 @@ def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     """
     rules = list[str]()
     rounds_up = False
-    for part in parts(grid):
-        axes = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+    for part in split_list(grid):
+        axes = [size for size in SIZE_NAMES if re.search(rf"\b{size}\b", part)]
         if len(axes) != 1:
             continue
         [size] = axes
@@ -225,7 +225,7 @@ def readable(
     isn't a number.
     """
     texts = list[str]()
-    for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
+    for dimensions, names in ((grid, dict.fromkeys(SIZE_NAMES, 1)), (block, {})):
         expressions = [filled(size, labels) for size in dimensions]
         while len(expressions) > 1 and expressions[-1] == "1":
             expressions.pop()

@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.kernel import near, stated
+from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.from_source import near_headers, units_of
 from worklog.kernel.nvrtc import read_unit
-from worklog.kernel.product import why_no_product
+from worklog.kernel.product import NO_SUM, why_no_product
 from worklog.kernel.source import read_source
 from worklog.kernel.unit import Definition, Unit
+
+__all__ = [
+    "NO_SUM",
+    "Listed",
+    "kernels_in",
+    "own_kernels",
+    "sources_in",
+    "text_of_header",
+]
 
 
 @dataclass(frozen=True)

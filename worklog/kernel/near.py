@@ -12,9 +12,9 @@ from worklog.kernel.folder import text_of_header
 from worklog.kernel.nvrtc import Missing, is_of_a_library
 from worklog.kernel.source import INCLUDE, included, uncommented
 
-MOST_FOLDERS = 200  # to look for a header in
-MOST_FILES = 200  # to look for a launch in
-MOST_BYTES = 300_000  # of a file with a launch
+MAX_FOLDERS = 200  # to look for a header in
+MAX_FILES = 200  # to look for a launch in
+MAX_BYTES = 300_000  # of a file with a launch
 LEVELS = 2  # above a file that is in no repository
 _LIKELY = ("include", "inc", "common", "src")  # folders to look into first
 _SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".c", ".cc", ".cpp", ".cxx")
@@ -65,7 +65,7 @@ class Includer:
     """A file that includes a kernel's file, directly or through headers."""
 
     path: Path
-    before: str  # code in front of the kernel's file, in this file and in those headers
+    code_before: str  # in front of the kernel's file, in this file and in those headers
     folders: tuple[Path, ...]  # of this file and of those headers
 
 
@@ -161,7 +161,7 @@ def _distances(start: Path) -> dict[Path, int]:
     for folder in waiting:  # which grows
         above = [] if folder == root else [folder.parent]
         for other in (*above, *_subfolders(folder)):
-            if other not in distances and len(distances) < MOST_FOLDERS:
+            if other not in distances and len(distances) < MAX_FOLDERS:
                 distances[other] = distances[folder] + 1
                 waiting.append(other)
     return distances
@@ -204,10 +204,10 @@ def _sources(target: Path) -> list[Path]:
     for folder in _distances(start) if is_wide else [start]:
         try:
             files = sorted(entry for entry in folder.iterdir() if entry.suffix in _SUFFIXES)
-            sources += [file for file in files if file.stat().st_size <= MOST_BYTES]
+            sources += [file for file in files if file.stat().st_size <= MAX_BYTES]
         except OSError:  # which a user may not read
             continue
-    return [file for file in sources if file != target][:MOST_FILES]
+    return [file for file in sources if file != target][:MAX_FILES]
 
 
 def _included_file(file: Path, header: str, candidates: Sequence[Path]) -> Path | None:

@@ -29,11 +29,11 @@ from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET
 from worklog.emulator.limits import WARP
 from worklog.emulator.reports import BadLaunch, BudgetExceeded, NotPredictable, caveats, combined
-from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
+from worklog.errors import Interrupted, WorklogError, kind_and_message
 from worklog.kernel import emulated
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import MemoryCounts, memory_counts
-from worklog.kernel.rungs import LADDER
+from worklog.kernel.ladder.rungs import LADDER
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, recorded_run
 from worklog.runs.text import Table, duration
@@ -264,8 +264,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     UnsupportedInstruction; BadSetting for a host function or without a launch; and what
     emulated.build() raises.
     """
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")
+    kernel.require_source()
     kernel.require_launch()
     gpu = gpu or recorded_run().gpu
     shape = shape or kernel.domain.padded(SIZE)

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import evaluate, parts
+from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, Parameter
 
-LADDER = tuple(parameter.name for parameter in SGEMM.signature)
-SIZES = LADDER[:3]
+SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
+SIZE_NAMES = SGEMM_ARGUMENTS[:3]
 MATRICES = ("A", "B", "C")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
@@ -88,7 +88,7 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 def is_computed(value: str) -> bool:
     """Return whether a value is an integer or computed from M, N and K."""
-    return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
+    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE)
 
 
 def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def is_ladders(values: Sequence[str]) -> bool:
 
     A kernel takes these by position.
     """
-    return tuple(value.removeprefix(WIDE) for value in values) == LADDER
+    return tuple(value.removeprefix(WIDE) for value in values) == SGEMM_ARGUMENTS
 
 
 def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list[str]:
@@ -120,16 +120,18 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
 
     Raises BadSetting.
     """
-    names = parts(text)
+    names = split_list(text)
     for name in filter(is_computed, names):
         try:
-            evaluate(name, dict.fromkeys(SIZES, 1))
+            evaluate(name, dict.fromkeys(SIZE_NAMES, 1))
         except BadSetting as error:
             raise BadSetting(
-                f"--args {text}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}, "
-                "and no integer"
+                f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
+                f"{', '.join(SGEMM_ARGUMENTS)}, and no integer"
             ) from error
-    if any(names.count(name) != 1 for name in MATRICES) or not any(name in SIZES for name in names):
+    if any(names.count(name) != 1 for name in MATRICES) or not any(
+        name in SIZE_NAMES for name in names
+    ):
         raise BadSetting(f"--args {text}: give A, B and C once each and at least one of M, N, K")
     if len(declared) != len(names):
         raise BadSetting(
@@ -152,7 +154,7 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
     """
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
-        return [*LADDER]
+        return [*SGEMM_ARGUMENTS]
     pointers = kinds.count("pointer")
     if pointers != len(MATRICES):
         raise BadSetting(
@@ -171,7 +173,7 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
         template = ",".join(value or "?" for value in values)
         raise UnclearOrder(
             f"{file}: {function}({names}): the names don't say which parameter is which: "
-            f"give one of {', '.join(LADDER)} for each ?: --args '{template}'"
+            f"give one of {', '.join(SGEMM_ARGUMENTS)} for each ?: --args '{template}'"
         )
     return values
 
@@ -228,7 +230,7 @@ def described(defined: Definition, values: Sequence[str]) -> list[str]:
     exchanged = {("A", "B"), ("B", "A"), ("M", "N"), ("N", "M")}  # C^T = B^T A^T
     if exchanged <= {*zip(named(defined.parameters), plain, strict=True)}:
         line += " for column-major matrices"
-    if len({value for value in plain if value in SIZES}) == 1:
+    if len({value for value in plain if value in SIZE_NAMES}) == 1:
         line += ", with M = N = K"
     if fixed(plain):
         line += f"; {fixed(plain)}, which it doesn't take"
@@ -253,4 +255,4 @@ def fixed(values: Sequence[str]) -> str:
 def size_of(value: str) -> str:
     """Return M, N or K for a value that is a size; "" for other values."""
     size = value.removeprefix(WIDE)
-    return size if size in SIZES else ""
+    return size if size in SIZE_NAMES else ""

@@ -288,13 +288,13 @@ def sizes_in(text: str) -> list[str]:
     """Return the sizes of a grid or a block: dim3(a, b), {a, b}, (a, b), or a, b."""
     written = re.fullmatch(r"\s*(?:dim3\s*[({]|\{)(.*)[)}]\s*", text, re.DOTALL)
     if written is not None:
-        return parts(written[1])
+        return split_list(written[1])
     tree = expression(text)
     if tree is None or tree.type != "parenthesized_expression":
-        return parts(text)
+        return split_list(text)
     if tree.named_children[0].type.startswith("comma"):
-        return parts(text_of(tree)[1:-1])
-    return parts(text)
+        return split_list(text_of(tree)[1:-1])
+    return split_list(text)
 
 
 def sizes(text: str, names: Mapping[str, str]) -> list[str]:
@@ -307,7 +307,7 @@ def sizes(text: str, names: Mapping[str, str]) -> list[str]:
     return [reduced(size, names) for size in sizes_in(names.get(name, name))]
 
 
-def parts(expressions: str) -> list[str]:
+def split_list(expressions: str) -> list[str]:
     """Return the expressions of a text, split at the commas outside of brackets.
 
     expressions: such as "f(N, 32), (M + 31) / 32"

@@ -15,7 +15,7 @@ from worklog.errors import BadSetting
 from worklog.kernel.host import OTHER, HostCode, HostLaunch, host_code, passed_to, template_types
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
-from worklog.kernel.source import filled, parts, uncommented
+from worklog.kernel.source import filled, split_list, uncommented
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs.text import a_few
 
@@ -115,7 +115,7 @@ def _names_in_comments(
 
     Constants are expressions.
     """
-    template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
+    template = dict(zip(defined.template, split_list(instance), strict=False)) if instance else {}
     labels = dict[str, str]()
     for parameter, value in zip(defined.parameters, values, strict=False):
         if size_of(value):
@@ -138,7 +138,7 @@ def _host_code(unit: Unit, defined: Definition, values: Sequence[str]) -> HostCo
 
 def _is_instance(launch: HostLaunch, instance: str) -> bool:
     """Return whether a launch may be of the template's arguments."""
-    arguments = parts(instance)
+    arguments = split_list(instance)
     if len(arguments) != len(launch.template):
         return False
     pairs = zip(launch.template, arguments, strict=True)

@@ -22,13 +22,16 @@ import numpy as np
 from worklog.emulator import launch, load
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.gate import SgemmChecker
-from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, memory_counts, rung
+from worklog.kernel import Kernel, Program, rung
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect
+from worklog.kernel.ladder import block_traffic_bytes, memory_counts
+from worklog.kernel.solution import Solution
 from worklog.lab.answers import Answers
 from worklog.lab.journal import add_to_journal
 from worklog.lab.readings import grid_runs, in_words
-from worklog.problem import Axis, Shape, tflops
+from worklog.problem import Shape, tflops
+from worklog.problem.axes import Axis
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
 from worklog.runs import CUBLAS, open_run, same_card

@@ -10,18 +10,12 @@ from typing import Unpack
 
 from worklog.errors import BadSetting
 from worklog.gpu.device import gpu_here
-from worklog.kernel import (
-    LADDER,
-    Kernel,
-    MainLoop,
-    busiest,
-    loop_of,
-    no_sass,
-    rung,
-)
+from worklog.kernel import LADDER, Kernel, rung
 from worklog.kernel.inspection import inspect
+from worklog.kernel.ladder import busiest
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
+from worklog.kernel.resources import MainLoop, loop_of, no_sass
 from worklog.lab.listings import CodeListing
 from worklog.lab.rung_pages import NONE, SIZE
 from worklog.problem import Shape, Sizes

@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output
 
 from worklog.errors import CompileFailed, WorklogError
-from worklog.kernel import OPTIONS
+from worklog.kernel.by_name import OPTIONS
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.lab.trials import SIZE, Trial, try_kernel

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 from worklog.emulator.limits import LIMITS, occupancy
-from worklog.kernel import (
-    RUNGS,
-    Kernel,
-    memory_counts,
-    rung,
-    source_changed,
-)
+from worklog.kernel import RUNGS, Kernel, rung
+from worklog.kernel.ladder import memory_counts, source_changed
 from worklog.lab.listings import diff, source
 from worklog.problem import Shape
 from worklog.runs import Measurement, Run, cells, same_card

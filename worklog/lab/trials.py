@@ -21,8 +21,7 @@ from worklog.errors import BadSetting, NothingToDraw, apart, check_keywords, lis
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import LADDER, RUNGS, Compiled, Kernel, launch_text, rung
-from worklog.kernel.kernel import Sides, SourceOptions
+from worklog.kernel import LADDER, RUNGS, Compiled, Kernel, Sides, SourceOptions, launch_text, rung
 from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.plots import Chart, ladder, tile_map

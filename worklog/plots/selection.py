@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from statistics import median
 
 from worklog.errors import NothingToDraw
-from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
+from worklog.kernel import RUNGS
+from worklog.kernel.ladder import TENSOR, block_traffic_bytes
 from worklog.problem import Shape, Size, tflops
 from worklog.runs import CUBLAS, Measurement, Run
 

@@ -1,15 +1,9 @@
-"""Problems with references (SGEMM and softmax among them), their points, and axes."""
+"""Problems with references (SGEMM and softmax among them), and their points.
 
-from worklog.problem.axes import (
-    DRAWN,
-    MOST_VALUES,
-    Axis,
-    Configuration,
-    Space,
-    Value,
-    drawn,
-    spoken,
-)
+Further faces of the room: arrays, axes and drawn_shapes.
+"""
+
+from worklog.problem.axes import Axis
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
@@ -27,29 +21,35 @@ from worklog.problem.gemm import (
     sampled_reference,
     tflops,
 )
+from worklog.problem.parameter import TYPES, Parameter, ctype_of
 from worklog.problem.point import CASE, Point
-from worklog.problem.problem import (
-    TYPES,
-    Case,
-    Parameter,
-    Problem,
-    Words,
-    called,
-    ctype_of,
-    dtype_of,
-    each,
-    excess,
-    is_array,
-    mistake,
-    raw,
-    rebuilt,
-    values_of,
-)
+from worklog.problem.problem import Case, Problem, Words, called, mistake
 
 __all__ = [
-    "CASE", "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES",
-    "Axis", "Case", "Configuration", "Domain", "Float32", "Float64", "Matrix", "Parameter",
-    "Point", "PrecisionClass", "Problem", "Shape", "Size", "Sizes", "Space", "Value", "Words",
-    "called", "ctype_of", "drawn", "dtype_of", "each", "excess", "is_array", "mistake",
-    "random_inputs", "raw", "rebuilt", "sampled_reference", "spoken", "tflops", "values_of",
-]  # fmt: skip
+    "CASE",
+    "CLASSES",
+    "FLOAT_BYTES",
+    "PROBLEMS",
+    "SGEMM",
+    "TYPES",
+    "Axis",
+    "Case",
+    "Domain",
+    "Float32",
+    "Float64",
+    "Matrix",
+    "Parameter",
+    "Point",
+    "PrecisionClass",
+    "Problem",
+    "Shape",
+    "Size",
+    "Sizes",
+    "Words",
+    "called",
+    "ctype_of",
+    "mistake",
+    "random_inputs",
+    "sampled_reference",
+    "tflops",
+]

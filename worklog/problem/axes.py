@@ -7,22 +7,22 @@ and values, ranges (both ends included) or a list of both. The kinds are NVBench
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, product
-from math import exp, isqrt, log, prod
-from random import Random
+from math import prod
 from re import fullmatch
 
 from worklog.errors import BadSetting
-from worklog.problem.gemm import Shape
+
+__all__ = ["MAX_VALUES", "Axis", "Configuration", "Space", "Value", "spoken"]
 
 Value = int | float | str
 KINDS = ("int", "pow2", "float", "str", "type")
 NUMBERS = ("int", "pow2", "float")
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 HIGHEST_POWER = 40
 # Numbers go from 1e-18 to 1e18: beyond, a short text makes numbers that fill the memory.
 LARGEST = Decimal("1e18")
@@ -102,10 +102,10 @@ def _is_open(type_name: str) -> bool:
 
 def _require_few(subject: str, count: int, noun: str) -> None:
     """Raise BadSetting before more is made than a user could wait for."""
-    if count > MOST_VALUES:
+    if count > MAX_VALUES:
         raise BadSetting(
             f"{subject} makes {count} {noun}: "
-            f"more than {MOST_VALUES}; take larger steps or fewer values"
+            f"more than {MAX_VALUES}; take larger steps or fewer values"
         )
 
 
@@ -177,7 +177,7 @@ class Space:
 
     skip: maps a point's values to the reason why the point is skipped, or to None
     together: names of axes that go together, value by value, instead of in all combinations
-    Raises BadSetting for an axis that is given twice, for more points than MOST_VALUES, and for
+    Raises BadSetting for an axis that is given twice, for more points than MAX_VALUES, and for
     axes that can't go together.
     """
 
@@ -271,38 +271,3 @@ def spoken(seconds: float) -> str:
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1.5 else f"{seconds:.1f} s"
-
-
-DRAWN = ("powers of two", "off by one", "primes")  # kinds of shapes
-MOST_DRAWN = 8192  # before it is rounded to a power or a prime
-
-
-def drawn(count: int, seed: int, excluded: Collection[Shape] = ()) -> dict[Shape, str]:
-    """Draw different shapes, and return the kind of each.
-
-    Sizes are log-uniform from 1 to MOST_DRAWN.
-
-    The kinds, those of DRAWN, take turns. The same seed draws the same shapes.
-    excluded: shapes that aren't drawn
-    """
-    rng = Random(seed)
-    kinds = dict[Shape, str]()
-    while len(kinds) < count:
-        kind = DRAWN[len(kinds) % len(DRAWN)]
-        shape = Shape(*(_draw_size(kind, rng) for _ in range(3)))
-        if shape not in excluded:
-            kinds.setdefault(shape, kind)
-    return kinds
-
-
-def _draw_size(kind: str, rng: Random) -> int:
-    number = exp(rng.uniform(0, log(MOST_DRAWN)))
-    if kind == "primes":
-        candidates = range(max(2, int(number)), 2 * MOST_DRAWN)
-        return next(candidate for candidate in candidates if _is_prime(candidate))
-    power: int = 2 ** round(log(number, 2))
-    return power if kind == "powers of two" else max(1, power + rng.choice((-1, 1)))
-
-
-def _is_prime(number: int) -> bool:
-    return all(number % divisor for divisor in range(2, isqrt(number) + 1))

@@ -38,8 +38,8 @@ class MatrixLike(Protocol):
 Matrix = TypeVar("Matrix", bound=MatrixLike)
 
 FLOAT_BYTES = 4
-ALIGNMENTS = [FLOAT_BYTES << power for power in range(7)]  # of addresses: an allocation's is 256
-MOST_DIGITS = 9  # of a size in a text: more is a mistake, and Python can't read thousands of digits
+ADDRESS_UNITS = [FLOAT_BYTES << power for power in range(7)]  # of addresses: an allocation's is 256
+MAX_DIGITS = 9  # of a size in a text: more is a mistake, and Python can't read thousands of digits
 # Precision classes, most precise first.
 PrecisionClass = Literal["fp32", "fp32-emulated", "tf32", "fp16", "bf16"]
 CLASSES: tuple[PrecisionClass, ...] = get_args(PrecisionClass)
@@ -102,7 +102,7 @@ class Domain:
 
         def read_addresses(match: re.Match[str]) -> str:
             bytes_of.update(dict.fromkeys(re.findall("[ABC]", match[1]), int(match[2])))
-            return "any" if int(match[2]) in ALIGNMENTS else match[0]
+            return "any" if int(match[2]) in ADDRESS_UNITS else match[0]
 
         sizes = re.sub(ADDRESSES, read_addresses, rules.replace("any M, N, K", "any"))
         square = {*chain(*re.findall(EQUAL_SIZES, sizes))} == {*"MNK"}
@@ -174,7 +174,7 @@ class Shape:
             parts = re.split(r"\s*[x×]\s*", size.strip())
             if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
                 raise BadSetting(f"size {size!r} is not a number: {ADVICE}")
-            if max(map(len, parts)) > MOST_DIGITS:
+            if max(map(len, parts)) > MAX_DIGITS:
                 raise BadSetting(f"size {size!r} has more digits than any matrix needs: {ADVICE}")
             values = map(int, parts)
         values = tuple(values) if isinstance(values, Iterable) else (values,)

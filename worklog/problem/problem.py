@@ -8,7 +8,6 @@ gets the arrays that `create_inputs` makes, and returns arrays of the same libra
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import inspect
 import re
@@ -23,123 +22,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, WorklogError, meant
+from worklog.problem.arrays import each, excess, is_array
+from worklog.problem.parameter import NAMES, TYPES, Parameter
 
-# C++ types of parameters by the dtype of their elements. Starter code writes the first of each.
-NAMES = {
-    "float32": ("float",),
-    "float64": ("double",),
-    "float16": ("__half", "half", "float16"),
-    "bfloat16": ("__nv_bfloat16", "bfloat16"),
-    "int32": ("int", "int32_t"),
-    "uint64": ("size_t", "unsigned long long", "unsigned long", "uint64_t"),
-    "int64": ("long long", "int64_t", "long"),
-    "uint32": ("unsigned int", "unsigned", "uint32_t"),
-    "int16": ("short",),
-    "uint16": ("unsigned short",),
-    "int8": ("int8_t", "char", "signed char"),
-    "uint8": ("uint8_t", "unsigned char", "float8"),
-    "bool": ("bool",),
-}
-TYPES: dict[str, str] = {}  # the dtype of each C++ type
-for _dtype, _types in NAMES.items():
-    TYPES.update(dict.fromkeys(_types, _dtype))
 DECLARATION = r"(?P<const>const\b)?\s*(?P<type>\w[\w ]*?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)"
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
 # A test case as the problem states it: its name, create_inputs, and values for its other methods.
 Words = dict[str, Any]
-
-
-def each(values: Any) -> tuple[Any, ...]:
-    """Return a tuple or a list as a tuple, and any other value as a tuple of one."""
-    return tuple(values) if isinstance(values, tuple | list) else (values,)
-
-
-def is_array(value: Any) -> bool:
-    """Return whether a value is an array of NumPy or CuPy, or a tensor of PyTorch."""
-    return all(hasattr(value, name) for name in ("dtype", "shape", "nbytes"))
-
-
-def dtype_of(value: Any) -> str:
-    """Return the name of the type of an array's elements, such as "float32"."""
-    return str(value.dtype).removeprefix("torch.")
-
-
-def raw(value: Any) -> bytes:
-    """Return the elements of an array in row-major order, as bytes of the host."""
-    if hasattr(value, "detach"):  # a tensor of PyTorch, since NumPy has no bfloat16
-        flat = value.detach().contiguous().cpu().reshape(-1)
-        return bytes(flat.view(sys.modules["torch"].uint8).numpy().data) if flat.numel() else b""
-    return _on_host(value).tobytes()
-
-
-def rebuilt(model: Any, data: bytes) -> Any:
-    """Return an array with a model's library, shape and device, from its bytes."""
-    if hasattr(model, "detach"):
-        torch = sys.modules["torch"]
-        flat = torch.empty(0, dtype=model.dtype)
-        if data:
-            flat = torch.frombuffer(bytearray(data), dtype=model.dtype)
-        return flat.reshape(model.shape).to(model.device)
-    host = np.frombuffer(data, str(model.dtype)).reshape(model.shape)
-    return type(model)(host) if hasattr(model, "get") else host
-
-
-def values_of(value: Any) -> NDArray[np.float64]:
-    """Return the elements of an array in float64, as a NumPy array of the same shape."""
-    if hasattr(value, "detach"):
-        value = value.detach().double().cpu().numpy()
-    return _on_host(value).astype(np.float64)
-
-
-def _on_host(value: Any) -> NDArray[Any]:
-    """Return an array of NumPy or CuPy as an array of NumPy."""
-    return np.asarray(value.get() if hasattr(value, "get") else value)
-
-
-def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
-    """Return the error of each element in units of the tolerance.
-
-    It's at most 1 if the element is right, and infinite for NaN.
-
-    tolerance: relative and absolute
-    """
-    right = values_of(expected)
-    values = values_of(actual)
-    (relative, absolute) = tolerance
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        excess = np.abs(values - right) / (absolute + relative * np.abs(right))
-    excess[~np.isfinite(excess) | ~np.isfinite(right)] = np.inf
-    excess[(values == right) | (np.isnan(values) & np.isnan(right))] = 0.0
-    return excess
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a solution."""
-
-    name: str
-    type: str  # of C++
-    dtype: str  # of the value, or of the elements that a pointer points to
-    pointer: bool
-    const: bool = False  # only read
-
-    @property
-    def declaration(self) -> str:
-        """The declaration in C++, as in "const float* input"."""
-        if not self.pointer:
-            return f"{self.type} {self.name}"
-        element, bracket, lengths = self.type.partition("[")
-        is_array_type = bool(bracket)  # a pointer to an array
-        name = f" (*{self.name})[{lengths}" if is_array_type else f"* {self.name}"
-        return f"{'const ' if self.const else ''}{element}{name}"
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element."""
-        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -513,17 +404,3 @@ def mistake(problem: Problem, fault: str, advice: str, case: str = "") -> BadSet
     """Return the error for a mistake in a problem, in one line."""
     place = f" in case {case!r}" if case else ""
     return BadSetting(f"{problem.name}: {fault}{place}: {advice}")
-
-
-def ctype_of(parameter: Parameter) -> Any:
-    """Return the type by which ctypes passes a parameter.
-
-    Raises BadSetting for a half-precision number, which ctypes doesn't have.
-    """
-    if parameter.pointer:
-        return ctypes.c_void_p
-    if parameter.dtype in ("float16", "bfloat16"):
-        raise BadSetting(
-            f"{parameter.declaration}: a number of this type can't be passed: pass a float"
-        )
-    return np.ctypeslib.as_ctypes_type(np.dtype(parameter.dtype))

@@ -25,18 +25,12 @@ from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import (
-    LABEL,
-    Compiled,
-    Device,
-    Kernel,
-    Runnable,
-    Solution,
-    find_problem,
-)
+from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.trial import completed
-from worklog.problem import Problem, Shape, Words, called, each, is_array
+from worklog.problem import Problem, Shape, Words, called
+from worklog.problem.arrays import each, is_array
 from worklog.runner import estimate
 from worklog.runner.messages import CheckBegun, CheckEnded, CheckOrder, Progressed
 from worklog.runs import ErrorMap, Gpu, Verdict

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from worklog.errors import BadSetting, listed
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.trial import completed
-from worklog.problem import MOST_VALUES, Point, Shape, Size, Sizes
+from worklog.problem import Point, Shape, Size, Sizes
+from worklog.problem.axes import MAX_VALUES
 from worklog.runs import CUBLAS, Measurement, Verdict
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
@@ -96,7 +97,7 @@ def jobs_of(
     changed: settings that differ from the run's harness
     against: further baselines in the loop of each job. A kernel is no baseline of itself.
 
-    Raises BadSetting, also for more than MOST_VALUES jobs.
+    Raises BadSetting, also for more than MAX_VALUES jobs.
     """
     if kernels is None:
         chosen: list[Any] = [record.name for record in LADDER] + [CUBLAS]
@@ -113,10 +114,10 @@ def jobs_of(
     names = _names(chosen)
     baseline_names = [name for name in _names(baselines) if name != CUBLAS]
     count = len(names) * len(sides)
-    if count > MOST_VALUES:
+    if count > MAX_VALUES:
         raise BadSetting(
             f"{len(names)} kernels x {len(sides)} sizes = {count} measurements: "
-            f"more than {MOST_VALUES}; name fewer kernels or sizes"
+            f"more than {MAX_VALUES}; name fewer kernels or sizes"
         )
     jobs = []
     for shape in sides:

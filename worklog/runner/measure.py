@@ -13,7 +13,8 @@ from typing import Any, Unpack
 
 from worklog.benchmarks import Benchmark
 from worklog.errors import BadRunFile, BadSetting, check_keywords, hinted, listed, meant
-from worklog.kernel import RUNGS, Kernel, Solution, find_problem
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import Point, Sizes
 from worklog.runner import execute, sources
 from worklog.runner.execute import order_of

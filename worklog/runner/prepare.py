@@ -11,11 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.benchmarks import WORK, Call, LoadedBenchmark
-from worklog.errors import BadSetting, LaunchFailed, Skipped
+from worklog.errors import BadSetting, LaunchFailed, Skipped, message_and_place
 from worklog.gate import SEED_BITS, Checker, timed
 from worklog.harness import Harness
-from worklog.kernel import Solver, words_of
-from worklog.problem import CASE, Point, each, raw, rebuilt
+from worklog.kernel.solution import Solver
+from worklog.problem import CASE, Point
+from worklog.problem.arrays import each, raw, rebuilt
 from worklog.runner.calls import UNCHECKED, prepare_call
 from worklog.runner.job import Job
 from worklog.runner.prepared import Prepared
@@ -104,7 +105,7 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
     except LaunchFailed:
         raise
     except Exception as error:
-        return None, [f"no baseline: it raised {words_of(error)}"]
+        return None, [f"no baseline: it raised {message_and_place(error)}"]
     if not all(map(on_gpu, results)):
         return None, ["no baseline: it doesn't return arrays of the GPU"]
     outputs = []

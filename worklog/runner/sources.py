@@ -9,7 +9,7 @@ from typing import Any
 from worklog import runs
 from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu.device import gpu_reason, require_gpu
-from worklog.kernel import source_changed
+from worklog.kernel.ladder import source_changed
 from worklog.runner.job import Job
 from worklog.runs import Measurement, Run
 from worklog.runs.sources import CHAPTERS, forced_source, newest_run

@@ -13,10 +13,10 @@ from worklog.errors import (
     Skipped,
     WorklogError,
     memory_is_full,
+    message_and_place,
 )
 from worklog.gpu.clocks import Clocks
 from worklog.harness import Harness
-from worklog.kernel import words_of
 from worklog.runner.job import Job
 from worklog.runner.messages import (
     Done,
@@ -135,6 +135,6 @@ def _without_time(job: Job, error: BaseException) -> Measurement:
     if missing is not None:
         return job.without_time("skipped", str(missing).partition("\n")[0])
     if type(error).__name__ in NOT_COMPILED:
-        return job.without_time("skipped", f"it does not compile: {words_of(error)}")
-    reason = str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
+        return job.without_time("skipped", f"it does not compile: {message_and_place(error)}")
+    reason = str(error) if isinstance(error, WorklogError) else f"raised {message_and_place(error)}"
     return job.without_time("failed", reason)

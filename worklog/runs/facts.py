@@ -115,7 +115,7 @@ class Verdict(Displayable):
     """The gate's verdict on a kernel: passed, or failed at the last of its stages."""
 
     stages: tuple[Stage, ...]
-    precision: str | None  # one of worklog.problem.gemm.CLASSES or "wrong"; None before that stage
+    precision: str | None  # one of worklog.problem.CLASSES or "wrong"; None before that stage
     seed: int | None = None  # of the problems, which repeats them
     label: str = ""  # where the kernel ran; "" in a run, which states it elsewhere
     never_ran: tuple[NeverRan, ...] = ()  # on the emulator

@@ -108,7 +108,7 @@ class Number:
 
 @dataclass(frozen=True, repr=False)
 class Measurement:
-    """A kernel at a place under a harness, displayed as a table of facts.
+    """A kernel at a point under a harness, displayed as a table of facts.
 
     kernel: the name of the timed kernel or function
     point: what was computed: a matrix product of a shape, a problem at a case, or a declared

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.kernel import FP32, LADDER
+from worklog.kernel import LADDER
+from worklog.kernel.ladder import FP32
 from worklog.runs import Run
 from worklog.runs.text import Progress, silent
 from worklog.site import api

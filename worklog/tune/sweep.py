@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import Compiled, Kernel, block_traffic_bytes, evaluate
+from worklog.kernel import Compiled, Kernel, evaluate
+from worklog.kernel.ladder import block_traffic_bytes
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem import Axis, Configuration, Shape, Space, Value
+from worklog.problem import Shape
+from worklog.problem.axes import Axis, Configuration, Space, Value
 from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import measure
 from worklog.runner.sources import CHANGED, live_wanted
@@ -142,7 +144,7 @@ def variants(
     *,
     shape: Shape = SIZE,
     arch: str | None = None,
-    where: Sequence[str] = (),
+    conditions: Sequence[str] = (),
     checked: bool = False,
     cpu: Executor | None = None,
 ) -> Variants:
@@ -150,15 +152,15 @@ def variants(
 
     axes: named as the rung's tile parameters; the other parameters keep their values
     arch: default: the GPU's if results() would measure on a GPU, else sm_90
-    where: conditions that a kept variant meets, such as "BM * BN <= 16384" or "spilled == 0", of
-        whole numbers: parameters, RESOURCES and COUNTED
+    conditions: that a kept variant meets, such as "BM * BN <= 16384" or "spilled == 0", of whole
+        numbers: parameters, RESOURCES and COUNTED
     checked: whether a kept variant must also pass a quick check on the emulator
     cpu: does the work (default: threads)
 
     Raises NvrtcMissing, and BadSetting for a condition and for an axis that isn't a parameter of
     this rung.
     """
-    space = space_of(record, axes, where)
+    space = space_of(record, axes, conditions)
     target = gpu() if live_wanted() else recorded_run().gpu
     arch = arch or target.arch
     with ThreadPoolExecutor() as threads:
@@ -169,7 +171,7 @@ def variants(
             shape=shape,
             arch=arch,
             sms=target.multiprocessors,
-            conditions=where,
+            conditions=conditions,
             is_checked=checked,
         )
         futures = [(point, executor.submit(variant_at, point)) for point in space.configurations()]
@@ -268,7 +270,7 @@ def variant_of(
     """Return the compiled variant, or the reason for skipping it.
 
     sms: number of the GPU's SMs
-    conditions: as where of variants()
+    conditions: as for variants()
     is_checked: as checked of variants()
 
     Raises CompileFailed for any error that doesn't depend on the tile.

@@ -22,7 +22,8 @@ from typing import Any
 from worklog import runs
 from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
-from worklog.problem import Configuration, Shape
+from worklog.problem import Shape
+from worklog.problem.axes import Configuration
 from worklog.runner.job import Job, product_job
 from worklog.runs import CUBLAS, Measurement, Ran, Run, Verdict, failed
 from worklog.runs.files import reserve

@@ -28,7 +28,7 @@ from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, execute
 
 SECTOR = 32  # bytes
 BANKS = 32  # of 4 bytes
-MOST = 128  # rows or columns of a matrix that are shown
+MAX_SIDE = 128  # rows or columns of a matrix that are shown
 FILE_SIZE = 128
 LEAST_K = 32
 # Each element of A, then B, is a different float, so that a word in shared memory identifies its
@@ -77,10 +77,10 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     over 100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
     kernel = rung(kernel) if isinstance(kernel, str) else kernel
-    if kernel.host is not None or not kernel.grid:
+    kernel.require_source()
+    if not kernel.grid:
         raise BadSetting(f"{kernel.name}: give a .cu file with its --grid and --block, or a rung")
-    if kernel.choose is not None:
-        kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
+    kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
     if shape is None:
         tile = kernel.template
         m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
@@ -424,7 +424,7 @@ class _TraceReader:
     def _drawn(self, name: str) -> tuple[int, int, int, int]:
         """Return the part of a matrix to draw: first row and column, rows and columns."""
         top, left, bottom, right = self.touched[name]
-        return top, left, min(bottom + 1 - top, MOST), min(right + 1 - left, MOST)
+        return top, left, min(bottom + 1 - top, MAX_SIDE), min(right + 1 - left, MAX_SIDE)
 
     def _box(self, record: Any) -> tuple[tuple[int, int], int, int]:
         """Return a bulk copy as _read() does: `strips` rows of so many bytes."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from worklog.kernel.source import nodes, parts, text_of
+from worklog.kernel.source import nodes, split_list, text_of
 from worklog.kernel.unit import Definition, Unit
 
 MAX_CALLS = 4  # in a chain of calls
@@ -286,7 +286,7 @@ def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:
     for text in unit.instances:
         match = re.search(rf"\b{re.escape(name)}\s*<(.+)>\s*\(", text)
         if match:
-            instances.append(tuple(parts(match[1])))
+            instances.append(tuple(split_list(match[1])))
     constants = {*unit.defined, *unit.constants, *_TYPES}
     for other in unit.functions:
         for node in nodes(other.body, "template_function"):

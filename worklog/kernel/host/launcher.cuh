@@ -92,13 +92,13 @@ struct __nv_bfloat16;
 
 namespace worklog {
 
-constexpr int MOST_TEMPLATE = 16, MOST_ARGUMENTS = 32;
+constexpr int MAX_TEMPLATE = 16, MAX_ARGUMENTS = 32;
 
 struct Record {
   unsigned long long kernel, shared;
   unsigned long long grid[3], block[3];
-  unsigned long long values[MOST_TEMPLATE];  // of the template's parameters
-  unsigned long long arguments[MOST_ARGUMENTS];
+  unsigned long long values[MAX_TEMPLATE];  // of the template's parameters
+  unsigned long long arguments[MAX_ARGUMENTS];
 };
 
 // Each block is a run of the host code with inputs of its own.
@@ -169,7 +169,7 @@ __device__ int configure(dim3 grid, dim3 block, unsigned long long shared = 0, S
 }
 
 struct Values {
-  unsigned long long numbers[MOST_TEMPLATE];
+  unsigned long long numbers[MAX_TEMPLATE];
 };
 
 template <typename... Arguments>
@@ -178,9 +178,9 @@ __device__ void launched(int kernel, Values values, const Arguments&... argument
   if (number >= most_launches) return;
   Record& record = all_records[(unsigned long long)blockIdx.x * most_launches + number];
   record.kernel = kernel;
-  for (int n = 0; n < MOST_TEMPLATE; ++n) record.values[n] = values.numbers[n];
+  for (int n = 0; n < MAX_TEMPLATE; ++n) record.values[n] = values.numbers[n];
   const unsigned long long words[] = {word(arguments)..., 0};
-  for (int n = 0; n < (int)sizeof...(arguments) && n < MOST_ARGUMENTS; ++n) {
+  for (int n = 0; n < (int)sizeof...(arguments) && n < MAX_ARGUMENTS; ++n) {
     record.arguments[n] = words[n];
   }
 }

@@ -36,7 +36,8 @@ from worklog.kernel.host.program import (
 from worklog.kernel.host.records import MAX_ARGUMENTS, Records, first_error, run
 from worklog.kernel.host.slices import SliceOptions
 from worklog.kernel.host.text import template_types
-from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
+from worklog.kernel.launch import UNREAD_LAUNCH
+from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.source import filled, text_of
 from worklog.kernel.unit import Definition, Unit, without_macros
 from worklog.runs.text import a_few
@@ -87,7 +88,7 @@ class HostLaunch:
         labels: of each parameter of the kernel
         """
         names = dict[str, str]()
-        missing = [size for size in SIZES if size not in labels]
+        missing = [size for size in SIZE_NAMES if size not in labels]
         for number, places in enumerate(self.variables):
             sizes = dict.fromkeys(labels[place] for place in places)
             if not places and len(missing) == 1:
@@ -172,7 +173,7 @@ def _with_size_of_grid(
 
     number, places: as for host_code
     """
-    if len(places) != len(SIZES) - 1:
+    if len(places) != len(SIZE_NAMES) - 1:
         return []
     names = [*chains_to(unit, call, places)[0].inputs[-1]]
     for extra in free_variables(unit, call, unit.functions[number], names):

@@ -9,10 +9,11 @@ from itertools import permutations, product
 from worklog.emulator.limits import MAX_THREADS
 from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import LAUNCH_ADVICE, SIZES, Launch
-from worklog.kernel.signature import WIDE, named
-from worklog.kernel.source import evaluate, filled, parts
+from worklog.kernel.launch import LAUNCH_ADVICE, Launch
+from worklog.kernel.signature import SIZE_NAMES, WIDE, named
+from worklog.kernel.source import evaluate, filled, split_list
 from worklog.kernel.stated import JOINT
+from worklog.kernel.trial.of_source import stated_launch, values_passed
 
 MAX_LAUNCHES = 60
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
@@ -35,14 +36,14 @@ class Candidate:
     @property
     def sizes(self) -> Labels:
         """The labels of sizes."""
-        return tuple(size for size in SIZES if size in self.labels)
+        return tuple(size for size in SIZE_NAMES if size in self.labels)
 
 
 def roles_of(sizes: Sequence[str]) -> list[dict[str, str]]:
     """Return each way to assign the roles M, N and K to labels of sizes."""
     if len(sizes) == 1:
         return [{sizes[0]: "N"}]
-    return [dict(zip(SIZES, roles, strict=True)) for roles in permutations(SIZES)]
+    return [dict(zip(SIZE_NAMES, roles, strict=True)) for roles in permutations(SIZE_NAMES)]
 
 
 def labelings(kernel: Kernel) -> list[Labels]:
@@ -63,7 +64,7 @@ def labelings(kernel: Kernel) -> list[Labels]:
     for place, parameter in enumerate(declared):
         if not parameter.pointer and (parameter.dtype == "float32" or parameter.type in template):
             labels[place] = FLOAT
-    has_names = any(label in SIZES for label in labels)
+    has_names = any(label in SIZE_NAMES for label in labels)
     complete = list[Labels]()
     for choice in product(*options.values()):
         for place, label in zip(options, choice, strict=True):
@@ -103,19 +104,19 @@ def _options(kernel: Kernel, by_name: Sequence[str]) -> dict[int, tuple[str, ...
 
     by_name: the labels by name
     """
-    passed = kernel.passed(by_name)
+    passed = values_passed(kernel, by_name)
     options = dict[int, tuple[str, ...]]()
     for place, parameter in enumerate(kernel.definition.parameters):
         is_integer = "int" in parameter.dtype and not parameter.pointer
         if not is_integer or by_name[place]:
             continue
         text = passed.get(place, "")
-        if {*SIZES} <= {*by_name} and text:
+        if {*SIZE_NAMES} <= {*by_name} and text:
             options[place] = (text,)
         elif text.isdigit():
-            options[place] = (*SIZES, text)
+            options[place] = (*SIZE_NAMES, text)
         else:
-            options[place] = SIZES
+            options[place] = SIZE_NAMES
     return options
 
 
@@ -125,9 +126,9 @@ def _is_new(labels: Sequence[str], *, has_names: bool) -> bool:
     has_names: whether a parameter's name says a size. Without names, the labels mean nothing yet:
         only their first use in order is tried
     """
-    sizes = [label for label in labels if label in SIZES]
+    sizes = [label for label in labels if label in SIZE_NAMES]
     different = list(dict.fromkeys(sizes))
-    if not has_names and different != [*SIZES][: len(different)]:
+    if not has_names and different != [*SIZE_NAMES][: len(different)]:
         return False
     return len(different) == 3 or len(sizes) == 1
 
@@ -136,7 +137,7 @@ def example_order(kernel: Kernel) -> str:
     """Return an order of the kernel's parameters, as an example for --args."""
     declared = kernel.definition.parameters
     integers = sum("int" in parameter.dtype and not parameter.pointer for parameter in declared)
-    sizes = iter({1: ("N",), 2: ("K", "N")}.get(integers, SIZES))
+    sizes = iter({1: ("N",), 2: ("K", "N")}.get(integers, SIZE_NAMES))
     matrices = iter(("A", "B", "C"))
     scalars = iter(("alpha", "beta"))
     values = list[str]()
@@ -164,7 +165,7 @@ def stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
             grid = filled(kernel.launch.grid, names)
             yield Candidate(labels, replace(kernel.launch, grid=grid), roles)
         return
-    launch, unread = kernel.read_launch(labels)
+    launch, unread = stated_launch(kernel, labels)
     if JOINT.search(launch.grid):
         for grid in _with_axes(launch.grid):
             yield Candidate(labels, replace(launch, grid=grid), is_of_one_variable=True)
@@ -181,13 +182,13 @@ def _with_axes(grid: str) -> list[str]:
     """Return the possible grids if a variable stands for several sizes, the likelier first."""
     likely = ("N", "M", "K")
     options = list[list[str]]()
-    for part in parts(grid):
+    for part in split_list(grid):
         joint = JOINT.search(part)
         sizes = sorted(joint[0].split("_or_"), key=likely.index) if joint else [""]
         options.append([JOINT.sub(size, part) for size in sizes])
     grids = [*product(*options)]
     # Two axes of a grid are rarely of one size.
-    grids.sort(key=lambda axes: len({*"".join(axes)} & {*SIZES}), reverse=True)
+    grids.sort(key=lambda axes: len({*"".join(axes)} & {*SIZE_NAMES}), reverse=True)
     return [", ".join(axes) for axes in grids]
 
 
@@ -200,7 +201,9 @@ def usual_candidates(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Cand
     axes = _axes_to_try(kernel, labels)
     for block in _blocks_to_try(kernel, numbers):
         try:
-            threads = [int(evaluate(part, {**numbers, **kernel.template})) for part in parts(block)]
+            threads = [
+                int(evaluate(part, {**numbers, **kernel.template})) for part in split_list(block)
+            ]
         except BadSetting:  # a bound that is computed
             continue
         for (width, height), (x, y) in product(_tiles_to_try(numbers, threads), axes):
@@ -225,7 +228,7 @@ def _numbers(kernel: Kernel) -> dict[str, int]:
 def _template(kernel: Kernel) -> dict[str, str]:
     """Return the arguments of the kernel's template by name."""
     _, _, instance = kernel.entry.partition("<")
-    values = parts(instance.rpartition(">")[0])
+    values = split_list(instance.rpartition(">")[0])
     return dict(zip(kernel.definition.template, values, strict=False))
 
 
@@ -269,7 +272,7 @@ def _tiles_to_try(numbers: Mapping[str, int], threads: Sequence[int]) -> list[tu
 def _axes_to_try(kernel: Kernel, labels: Labels) -> list[tuple[str, str]]:
     """Return pairs of sizes that x and y of the grid may walk, the likelier first."""
     sizes = Candidate(labels, kernel.launch).sizes
-    named_sizes = SIZES if kernel.arguments and len(sizes) > 1 else sizes
+    named_sizes = SIZE_NAMES if kernel.arguments and len(sizes) > 1 else sizes
     axes = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*named_sizes}]
     if not kernel.arguments:
         axes += permutations(sizes, 2)

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Any
 
 from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, OutOfMemory
+from worklog.kernel.by_name import kernel_of as kernel_as_stated
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.ladder import kernel_of as kernel_as_stated
 from worklog.kernel.trial.conventions import by_convention, conventions_of, shape_of_product
 from worklog.kernel.trial.search import filled_in, has_launch
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from worklog.errors import BadSetting, OutOfMemory
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import SIZES
-from worklog.kernel.signature import WIDE, is_ladders, is_leading_dimension, size_of
-from worklog.kernel.source import evaluate, parts
+from worklog.kernel.signature import SIZE_NAMES, WIDE, is_ladders, is_leading_dimension, size_of
+from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.trial.launches import LENGTHS, LONGEST, TrialLaunch, sides
+from worklog.kernel.trial.of_source import values_passed
 from worklog.kernel.trial.orders import MATRICES
 from worklog.kernel.trial.search import filled_in, has_launch
 from worklog.problem import Shape
@@ -31,7 +31,7 @@ def conventions_of(kernel: Kernel) -> dict[str, str]:
     mistake does.
     """
     values = _plain(kernel.arguments)
-    if kernel.stated["args"] or is_ladders(values) or not {*SIZES} <= {*values}:
+    if kernel.stated["args"] or is_ladders(values) or not {*SIZE_NAMES} <= {*values}:
         return {}
     declared = kernel.definition.parameters
     stated_places = _stated_leading_dimensions(kernel, values)
@@ -61,7 +61,7 @@ def _stated_leading_dimensions(kernel: Kernel, values: Sequence[str]) -> Mapping
         labels.append("" if is_leading_dimension(parameter) else size_of(value))
     if labels == [size_of(value) for value in values]:
         return {}
-    return kernel.passed(labels)
+    return values_passed(kernel, labels)
 
 
 def _plain(arguments: Sequence[str]) -> list[str]:
@@ -111,18 +111,23 @@ def by_convention(
 
 def shape_of_product(kernel: Kernel) -> Shape | None:
     """Return the shape at which a kernel's launch gives the product; None for no shape."""
-    shapes = [Shape(*lengths) for lengths in LENGTHS]
-    shape = next((shape for shape in shapes if _is_whole(kernel, shape)), None)
-    if shape is None:
-        return None
+    for lengths in LENGTHS:
+        shape = Shape(*lengths)
+        if _is_whole(kernel, shape):
+            return shape if _gives_product(kernel, shape) else None
+    return None
+
+
+def _gives_product(kernel: Kernel, shape: Shape) -> bool:
+    """Return whether one launch at a shape gives the product of row-major matrices."""
     values = _plain(kernel.arguments)
     matrices = tuple(value for value in values if value in MATRICES)
     scalars = tuple(value for value in values if value in ("alpha", "beta"))
     for order in TrialLaunch(kernel).orders(shape):
         is_of_kernel = order.matrices == matrices and order.scalars == scalars
         if is_of_kernel and order.share == 1 and not any(order.by_columns):
-            return shape
-    return None
+            return True
+    return False
 
 
 def _is_whole(kernel: Kernel, shape: Shape) -> bool:
@@ -130,8 +135,8 @@ def _is_whole(kernel: Kernel, shape: Shape) -> bool:
     if shape not in kernel.domain:
         return False
     lengths = np.arange(1, max(LONGEST) + 1)
-    for part in parts(kernel.grid):
-        axes = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+    for part in split_list(kernel.grid):
+        axes = [size for size in SIZE_NAMES if re.search(rf"\b{size}\b", part)]
         if len(axes) == 1:
             [size] = axes
             blocks = evaluate(part, {**kernel.template, size: lengths})

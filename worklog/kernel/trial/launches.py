@@ -11,7 +11,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import SIZES
+from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.source import evaluate
 from worklog.kernel.trial.candidates import FLOAT, MAX_LAUNCHES, Candidate, labelings
 from worklog.kernel.trial.orders import SCALARS, Matrix, Order, fitting
@@ -95,9 +95,9 @@ class TrialLaunch:
         best: Match | None = None
         keys = set[tuple[Any, ...]]()
         for candidate, numbers in product([*candidates], lengths):
-            values = dict(zip(SIZES, numbers, strict=True))
+            values = dict(zip(SIZE_NAMES, numbers, strict=True))
             if len(candidate.sizes) == 1:
-                values = dict.fromkeys(SIZES, numbers[0])
+                values = dict.fromkeys(SIZE_NAMES, numbers[0])
             try:
                 grid = candidate.launch.blocks({**values, **self.kernel.template})
                 threads = candidate.launch.threads(self.kernel.template)
@@ -147,7 +147,7 @@ class TrialLaunch:
         launch = self.kernel.launch
         [labels] = labelings(self.kernel)
         lengths = sides(shape)
-        candidate = Candidate(labels, launch, roles={size: size for size in SIZES})
+        candidate = Candidate(labels, launch, roles={size: size for size in SIZE_NAMES})
         grid = launch.blocks({**lengths, **self.kernel.template})
         if min(grid) < 1:
             return []

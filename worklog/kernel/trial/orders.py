@@ -9,7 +9,7 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.kernel.launch import SIZES
+from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.trial.candidates import FLOAT, Candidate, roles_of
 
 SCALARS = (2.0, 3.0)  # of the float parameters, in their order
@@ -55,7 +55,7 @@ def fitting(
     floats = candidate.labels.count(FLOAT)
     for roles in [candidate.roles] if candidate.roles else roles_of(candidate.sizes):
         length = {role: lengths[label] for label, role in roles.items()}
-        m, n, k = (length.get(size, length["N"]) for size in SIZES)
+        m, n, k = (length.get(size, length["N"]) for size in SIZE_NAMES)
         old = initial[written][: m * n].reshape(m, n)
         new = final[written][: m * n].reshape(m, n)
         for (first, second), by_columns in product(permutations(inputs), COLUMNS):

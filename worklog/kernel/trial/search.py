@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import LAUNCH_ADVICE, SIZES, UNREAD_LAUNCH, Launch
-from worklog.kernel.source import filled, parts
+from worklog.kernel.launch import LAUNCH_ADVICE, UNREAD_LAUNCH, Launch
+from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.source import filled, split_list
 from worklog.kernel.trial.candidates import (
     FLOAT,
     Candidate,
@@ -108,7 +109,7 @@ def _with_fewest_blocks(match: Match, trial: TrialLaunch) -> Match:
     for axis in (0, 1):
         for _ in range(MAX_DOUBLINGS):
             launch = match.candidate.launch
-            grid = parts(launch.grid)
+            grid = split_list(launch.grid)
             quotient = ROUNDED_UP.fullmatch(grid[axis])
             assert quotient is not None, "as usual_candidates writes it"
             grid[axis] = rounded_up(quotient[1], 2 * int(quotient[2]))
@@ -170,9 +171,9 @@ def _absence(kernel: Kernel) -> str:
 
 def _reason(match: Match) -> str:
     """Describe why an order was chosen."""
-    lengths = "x".join(str(match.lengths[size]) for size in SIZES)
+    lengths = "x".join(str(match.lengths[size]) for size in SIZE_NAMES)
     order = match.order
-    sizes = [label for label in match.candidate.labels if label in SIZES]
+    sizes = [label for label in match.candidate.labels if label in SIZE_NAMES]
     if order.share < 1:
         reason = f"{order.share:.0%} of C at {lengths} are right, the most of {match.compared}"
     elif len(match.candidate.sizes) == 1:

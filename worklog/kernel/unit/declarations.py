@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence, Set
 from typing import Any
 
-from worklog.kernel.source import nodes, parts, text_of
+from worklog.kernel.source import nodes, split_list, text_of
 
 # Words of a type that don't change it; a type without another word is int.
 _NO_TYPES = ("struct", "const", "volatile", "int", "typename", "__restrict__", "__restrict")
@@ -38,7 +38,7 @@ def launch_bounds(node: Any) -> str:
 def template_defaults(template: str) -> dict[str, str]:
     """Return the default values of a template's parameters by name; "" for none."""
     defaults = {}
-    for part in parts(template):
+    for part in split_list(template):
         declaration, _, value = part.partition("=")
         names = re.findall(r"\w+", declaration)
         if names:

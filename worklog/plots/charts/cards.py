@@ -12,7 +12,7 @@ from worklog.plots import style
 from worklog.plots.marks import RowBar, Rows
 from worklog.plots.page import Margins, Texts, on_axes
 from worklog.plots.style import ACCENT, PAPER
-from worklog.problem import spoken
+from worklog.problem.axes import spoken
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:

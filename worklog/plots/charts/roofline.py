@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.kernel import SECTOR, moved_from_l2
-from worklog.kernel import memory_counts as shipped
+from worklog.kernel.ladder import memory_counts as shipped
+from worklog.kernel.ladder import moved_from_l2
 from worklog.plots import style
 from worklog.plots.marks import Point, annotate, leave_room, name_points, scale
 from worklog.plots.page import Margins, Texts, on_axes
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from worklog.plots.page import OnAxes
 
 
+SECTOR = 32  # bytes
 HEIGHT = 3.77  # inches
 MARGINS = Margins(left=0.76, above=0.12, below=0.45)
 BETWEEN = 0.42  # inches between the two axes

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from worklog.kernel import LadderCounts, MemoryCounts, moved_from_l2
-from worklog.kernel import memory_counts as shipped
+from worklog.kernel.ladder import LadderCounts, MemoryCounts, moved_from_l2
+from worklog.kernel.ladder import memory_counts as shipped
 from worklog.plots import style
 from worklog.plots.marks import RowBar, Rows, annotate, scale
 from worklog.plots.page import Chart, Texts, page

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -28,75 +26,27 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, meant
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.host import SPACING, STAND_INS, Launched, launched_by, stand_in
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
-from worklog.kernel.kernel import Kernel
+from worklog.kernel.kernel import HostKernel, Kernel
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import prepared
+from worklog.kernel.solution.problems import find_problem
 from worklog.kernel.source import read_source
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
+from worklog.problem import Parameter, Problem
+from worklog.problem.arrays import dtype_of
 
 FUNCTION = "solution"
 ADVICE = (
     "compute grids and launch kernels, as kernel<<<grid, block>>>(…), on the memory that it gets"
 )
 ROLES = ("input", "output", "extra")
-HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 # A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of
 # buffers.
 _Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
-
-
-def find_problem(name: str, dtype: str = "") -> Problem:
-    """Return a problem.
-
-    name: the problem's name, or a class in a file as file.py:Class or file.py
-    dtype: one of the problem's types
-    Raises BadSetting.
-    """
-    if name in PROBLEMS:
-        return PROBLEMS[name]().under(dtype)
-    if name.endswith(".py"):
-        file = name
-        class_name = ""
-    else:
-        file, _, class_name = name.rpartition(":")
-    if not file or not (class_name.isidentifier() or name.endswith(".py")):
-        advice = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
-        raise BadSetting(f"there is no problem {name!r}{meant(name, PROBLEMS)}: {advice}")
-    kind = _problem_class(name, file, class_name)
-    try:
-        return kind().under(dtype)
-    except BadSetting:
-        raise
-    except Exception as error:
-        raise BadSetting(
-            f"{name}() raised {type(error).__name__}: {error}: correct its __init__"
-        ) from error
-
-
-def _problem_class(reference: str, file: str, class_name: str) -> type[Problem]:
-    """Return a class of a file. Raises BadSetting if the file has no such problem.
-
-    reference: the file and the class, as the user named them
-    class_name: "" for the only problem that the file defines
-    """
-    module = HostFunction.of(f"{file}:{class_name or 'Problem'}").module()
-    classes = {}
-    for key, value in vars(module).items():
-        if isinstance(value, type) and issubclass(value, Problem):
-            classes[key] = value
-    defined = [key for key, value in classes.items() if value.__module__ == module.__name__]
-    if not class_name and len(defined) == 1:
-        class_name = defined[0]
-    if class_name in classes:
-        return classes[class_name]
-    listing = ", ".join(defined) or "no problem: derive a class from worklog.Problem"
-    advice = f"; name one, as {shlex.quote(file)}:Class" if defined else ""
-    raise BadSetting(f"{reference} names no problem: {file} has {listing}{advice}")
 
 
 @dataclass(frozen=True)
@@ -155,7 +105,8 @@ class Solution(Kernel):
             if str(subject).endswith(".py"):
                 subject = f"{subject}:{FUNCTION}"
             host = HostFunction.of(subject if callable(subject) else str(subject), arrays)
-            return cls(host.function, host, **options)
+            launches = (Launch(host.function),)
+            return PythonSolution(host.function, host.program, launches, place=host, **options)
         path = Path(subject)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
@@ -174,8 +125,6 @@ class Solution(Kernel):
         Raises BadSetting also for a signature that isn't the problem's.
         """
         problem = find_problem(self.problem, self.dtype)
-        if self.host is not None:
-            return _Python(self, problem, device, self.host)
         declared = ", ".join(parameter.declaration for parameter in problem.signature)
         signature = f"{FUNCTION}({declared})"
         function = self.unit.definition(FUNCTION, of_host=True)
@@ -212,18 +161,32 @@ class Solution(Kernel):
         """Return the entry of a run's `kernels`: source hash, problem and type."""
         return {
             "file": self.file,
-            "sha256": self._sha256(),
+            "sha256": self.sha256,
             "entry": self.entry,
             "problem": self.problem,
             "dtype": self.dtype,
             "user": "solution",
         }
 
-    def _sha256(self) -> str:
-        """Return the hash of the source text, or of a host function."""
-        if self.host is not None:
-            return self.host.sha256
+    @property
+    def sha256(self) -> str:
+        """The hash of the source text, or of a host function's file."""
         return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+@dataclass(frozen=True, repr=False)
+class PythonSolution(HostKernel, Solution):
+    """A Python function that solves a problem."""
+
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:  # noqa: D102
+        return _Python(self, find_problem(self.problem, self.dtype), device, self.place)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return Solution.describe(self)
+
+    @property
+    def sha256(self) -> str:  # noqa: D102
+        return self.place.sha256
 
 
 class Solver(Runnable):
@@ -418,33 +381,3 @@ def _positional_count(function: Callable[..., object]) -> int:
         return 0
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(parameter.kind in positional for parameter in signature.parameters.values())
-
-
-def starters(problem: Problem, argument: str, folder: Path) -> dict[Path, str]:
-    """Return starter code by file, in CUDA and Python.
-
-    argument: the problem as on the command line
-    folder: of the files
-    Raises BadSetting.
-    """
-    declared = problem.signature
-    written = [
-        parameter.name for parameter in declared if parameter.pointer and not parameter.const
-    ]
-    needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
-    values = {
-        "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),
-        "CALLED": argument,
-        "INCLUDES": "".join(f"#include <{header}>\n" for header in sorted(needed)),
-        "PROBLEM": problem.name,
-        "ENTRY": re.sub(r"\W", "_", problem.name) + "_kernel",
-        "PASSED": ", ".join(parameter.name for parameter in declared),
-        "WRITTEN": " and ".join(written or ["the output"]),
-        "DECLARED": ",\n    ".join(parameter.declaration for parameter in declared),
-    }
-    files = {}
-    for name, template in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt")):
-        text = Path(__file__).with_name(template).read_text(encoding="utf-8")
-        texts = values | {"FILE": shlex.quote(str(folder / name))}
-        files[folder / name] = re.sub("|".join(texts), lambda match: texts[match[0]], text)  # noqa: B023
-    return files

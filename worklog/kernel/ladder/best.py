@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import rungs
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import rungs
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
@@ -39,7 +39,7 @@ FILE = Path(__file__).with_name("best.json")
 PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # tiles of K per part: the first tiles of a part aren't overlapped with anything
-MOST_WORKSPACE = 2**30  # bytes
+MAX_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than errors of FP32 sums
 UNIT_ROUNDOFF = 2.0**-24  # u: the largest relative error of an FP32 rounding
 ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their sum
@@ -278,7 +278,7 @@ def _load_width(shape: Shape, aligned: bool, a_by_columns: bool) -> int:
 def _possible_parts(tile: Tile, shape: Shape) -> list[int]:
     """Return the numbers of parts that K can have with this tile."""
     by_k = shape.k // (LEAST_TILES * tile.template["BK"])
-    by_workspace = MOST_WORKSPACE // (FLOAT_BYTES * shape.m * shape.n)
+    by_workspace = MAX_WORKSPACE // (FLOAT_BYTES * shape.m * shape.n)
     largest = max(1, min(by_k, by_workspace))
     return [parts for parts in PARTS if parts <= largest]
 

@@ -2,7 +2,7 @@
 
 A rung's tile, launch, domain and precision class stand in the header of its .cu file. Those from 18
 on take several launches; `ragged` and `split` follow the shape. What the last rung, `best`, chooses
-from is here, and how in worklog.kernel.best.
+from is here, and how in worklog.kernel.ladder.best.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from worklog.kernel import signature
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import Kernel
+from worklog.kernel.kernel import Dispatcher, Kernel
 from worklog.kernel.launch import Launch, domain, header
 from worklog.kernel.nvrtc import own_headers
 from worklog.kernel.source import kernels_dir, read_source
@@ -34,9 +34,9 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     tile, claims, launch = header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
     rules, _ = domain(source, tile)
-    arguments = signature.LADDER
+    arguments = signature.SGEMM_ARGUMENTS
     if "void* workspace" in source:
-        arguments = (*signature.LADDER, signature.WORKSPACE)
+        arguments = (*signature.SGEMM_ARGUMENTS, signature.WORKSPACE)
     program = Program(file, source, "", headers=headers)
     return Kernel(
         name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
@@ -148,7 +148,7 @@ FP32 = (
     numbered(16, "specialized", "four warps copy, eight multiply"),
     numbered(17, "bulk_copies", "copying warps need fewer instructions"),
     equal_shares(),
-    replace(ragged(), choose=ragged_at),
+    Dispatcher.from_kernel(ragged(), ragged_at),
 )
 
 # of a tile; of a stage of a row of A or a column of B
@@ -294,5 +294,5 @@ TENSOR = (
     numbered(23, "fp16x3", "the parts are halves, scaled by powers of two"),
     numbered(24, "promoted", "FP32 registers sum what tensor cores sum over 128 k"),
     numbered(25, "wgmma", "warp groups that split and warp groups that multiply"),
-    replace(split(), choose=split_at),
+    Dispatcher.from_kernel(split(), split_at),
 )
