@@ -64,8 +64,9 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             "\ufeff" + PLAIN.replace("\n", "\r\n"),
             LAUNCH,
             0,
-            r"^passed as fp32 for M from 1 to [\d,]+, N from 1 to [\d,]+, K from 1 to [\d,]+ \(seed \d+\)\n"
-            r"mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n✓ 11 stages passed: exact on edge shapes; .*\n"
+            r"^passed as fp32 for M from 1 to [\d,]+, N from 1 to [\d,]+, K from 1 to [\d,]+ "
+            r"\(\d+ of [\d,]+ M, \d+ of [\d,]+ N, \d+ of [\d,]+ K ran\) \(seed \d+\)\n"
+            r"mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n✓ 13 stages passed: exact on edge shapes; .*\n"
             r"(✓ .*\n)*✓ no race, .*\n.* registers .*\n"
             r"· at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, bound by L1 lookups.*\n"
             r"notebook 04 explains .*\ntime: \d+\.\d s\n\Z",

@@ -150,7 +150,7 @@ class _CheckOptions:
     shape: Shape | None
     emulate: bool | None  # None for both the emulator and the GPU
     launch: Mapping[str, Any]  # the options of a user kernel
-    settings: Mapping[str, Any]  # of the check: budget, quick and seed
+    settings: Mapping[str, Any]  # of the check: budget, quick, sweep and seed
 
     def check(self, subject: Kernel, progress: Progress) -> checks.Checked:
         """Check a kernel, in a child process if the GPU runs it.
@@ -226,7 +226,11 @@ class _CheckOptions:
     metavar="INSTRUCTIONS",
     help="Emulator: maximum instructions per warp.",
 )
-@click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Launch a sample of the sizes instead of each, and search rare paths for a shorter time.",
+)
 @click.option(
     "--seed",
     type=options.Whole(),
@@ -268,6 +272,7 @@ def check(
     FILE.cu --size 128
     """
     launch = {name: settings.pop(name) for name in OPTIONS}
+    settings["sweep"] = not (settings["quick"] or watch)
     request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings)
     if emulate is False:
         device.require_gpu("omit --no-emulate")

@@ -132,7 +132,7 @@ class Checker:
         """
         self.reached = None
         self.never_ran = ()
-        self.buffers.memory.largest = None  # of this subject's launches alone
+        self.buffers.memory.shapes.clear()  # of this subject's launches alone
         stages = until_failure(self.stages(subject))
         shape = self.buffers.memory.launched
         if stages[-1].name == LAUNCH and shape:
@@ -150,6 +150,7 @@ class Checker:
             self.buffers.memory.largest,
             astuple(subject.domain.padded(Shape.of(1))),
             square=subject.domain.square,
+            ran=self.buffers.memory.value_counts,
         )
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:

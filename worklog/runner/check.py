@@ -249,6 +249,7 @@ def check(
     budget: int = BUDGET,
     is_beside_gpu: bool = False,
     quick: bool = False,
+    sweep: bool = False,
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda _checked: None,
 ) -> Checked:
@@ -265,6 +266,7 @@ def check(
     budget: as for worklog.emulator.launch
     is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
     quick: search rare paths on the emulator for a shorter time
+    sweep: launch each size that the verdict states
     progress: called before each launch, with a total of 0, since the number of launches isn't known
         before the last launch; for a solution, called before each case
     begun: called before the first launch with a result without stages
@@ -299,7 +301,7 @@ def check(
         device.most_instructions = MOST_BESIDE
     subject = kernel.load(device)
     _report_launches(subject, device, progress, is_beside_gpu=is_beside_gpu, largest=shape)
-    checker = SgemmChecker(device, shape, seed, quick=quick)
+    checker = SgemmChecker(device, shape, seed, quick=quick, sweep=sweep)
     verdict = checker.check(subject)
     findings = tuple(getattr(device, "findings", ()))  # without the findings of launches for advice
     if checked.compiled and not verdict.accepted:
@@ -504,6 +506,7 @@ def check_in_child(
     command: Sequence[str] | None = None,
     budget: int = BUDGET,
     quick: bool = False,
+    sweep: bool = False,
 ) -> Checked:
     """Check in a child process: a kernel that hangs, crashes or exits only fails.
 
@@ -525,7 +528,7 @@ def check_in_child(
     is_live = kernel.host is not None or wants_gpu(on)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
-    options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
+    options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick, "sweep": sweep}
     order = CheckOrder(kernel=kernel, shape=shape, on=on, **options)
     limit_s = timeout_s if is_live else math.inf
     reason = _reason_not_emulated(kernel, emulate)
@@ -632,6 +635,7 @@ def answer(order: CheckOrder, pipe: Connection) -> None:
         seed=order.seed,
         budget=order.budget,
         quick=order.quick,
+        sweep=order.sweep,
         progress=lambda launches, _, title: pipe.send(Progressed(launches, title)),
         begun=lambda checked: pipe.send(CheckBegun(checked)),
     )
