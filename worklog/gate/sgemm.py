@@ -163,6 +163,12 @@ class SgemmChecker(Checker):
         self._small.shapes |= memory.shapes
         if self.sweep:
             yield sweeps.check_each_size(subject, memory)
+        if self.device.source == "emulated" and isinstance(subject, Loaded):
+            # Here: it imports the emulator, which a GPU's check doesn't need.
+            from worklog.gate import limits
+
+            assert memory.largest is not None
+            yield limits.check_limits(subject, memory.largest, quick=not self.sweep)
         memory.rng = self._rng
 
     def _corner_failure(self, subject: Runnable, shape: Shape) -> Stage | None:

@@ -57,15 +57,14 @@ def check_corners(
     launch_corner: launches at a shape, and returns the failed stage; None if the result is right
     """
     assert memory.largest is not None
-    launched = list[Shape]()
-    for shape in corners(subject.domain, memory.largest):
+    shapes = corners(subject.domain, memory.largest)
+    for shape in shapes:
         if shape in memory.shapes:
             continue
-        launched.append(shape)
         wrong = launch_corner(shape)
         if wrong is not None:
             return wrong
-    places = ", ".join(map(str, launched)) or "no other shape"
+    places = ", ".join(map(str, shapes)) or "no other shape"
     return passed(CORNERS, f"at {places}, no element wrong")
 
 

@@ -24,6 +24,7 @@ from worklog.emulator.memory import require_memory
 from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
+from worklog.gate.limits import require_grid
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import (
     LABEL,
@@ -369,6 +370,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
     arch = found_gpu.arch if found_gpu else ARCH
     compiled, label = gate.compile_for(kernel.at(shape, arch), found_gpu)
     gate.require_blocks(kernel)
+    require_grid(kernel.at(shape, arch), shape)
     return replace(
         checked,
         label=label,
