@@ -256,8 +256,10 @@ def check(
     """Check your kernel: one in a .cu file, or a host function.
 
     A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
-    if the kernel fails. A kernel that passes is shown with a lower bound of its time. `worklog
-    inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
+    if the kernel fails. The verdict states the sizes for which it holds: the largest ones were
+    launched together with the smallest, and each value of M, N and K beside tiny ones, as far as
+    the emulator can in some seconds. A kernel that passes is shown with a lower bound of its time.
+    `worklog inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
     Several kernels in a file, several files, and the files of a folder get a table with a line
     for each kernel.
 

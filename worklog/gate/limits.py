@@ -17,10 +17,10 @@ from itertools import product
 from worklog.emulator.launching import MAX_GRID, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import program_of
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, WorklogError, apart
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedKernel
-from worklog.problem import Shape
+from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Stage, passed
 
 LIMITS = "limits"
@@ -32,7 +32,8 @@ TINY = (5, 5, 2)  # the other sizes
 PAIRS = ((0, 2), (1, 2), (0, 1))
 EXPONENTS = (29, 31)
 LONG = 2**20
-PER_WARP = 3 * 10**5  # instructions: a launch of more isn't tried
+PER_WARP = 3 * 10**5  # instructions that a launch may take
+MOST_UNTRIED = 4  # launches that take more, after which there are no others
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,20 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
     quick: whether to look at the grid alone
     """
     found = [*_grid_limits(subject, largest)]
-    is_launched = not quick and subject.kernel.choose is None and not _waits(subject)
-    if is_launched:
-        found += _axis_limits(subject, largest)
-        found += _product_limits(subject)
-    tried = f"M, N and K up to {SIZES[0]:,}"
-    if not found:
-        return passed(LIMITS, f"none for {tried}")
-    note = "; ".join(found)
-    return passed(LIMITS, note, note=note)
+    notes = list[str]()
+    if not quick and subject.kernel.choose is None and not _waits(subject):
+        nothing = list[str]()
+        found += apart(
+            "the search for limits", lambda: _memory_limits(subject, largest), nothing, notes
+        )
+    note = "; ".join(found + notes)
+    return passed(LIMITS, note or f"none for M, N and K up to {SIZES[0]:,}", note=note)
+
+
+def _memory_limits(subject: Loaded, largest: tuple[int, int, int]) -> list[str]:
+    """Return the sizes and products from which an access is outside of memory."""
+    launches = _Launches(subject)
+    return [*_axis_limits(launches, largest), *_product_limits(launches)]
 
 
 def _shape(subject: Loaded, sizes: dict[int, int]) -> Shape:
@@ -128,40 +134,63 @@ def _waits(subject: Loaded) -> bool:
     return False
 
 
-def _axis_limits(subject: Loaded, largest: tuple[int, int, int]) -> Iterator[str]:
+class _Launches:
+    """Launches of a few blocks at large sizes.
+
+    untried: how many the emulator couldn't run
+    """
+
+    def __init__(self, subject: Loaded) -> None:
+        self.subject = subject
+        self.untried = 0
+
+    def fault(self, sizes: dict[int, int]) -> _Fault | None:
+        """Return the first access outside of memory, with these sizes of some axes.
+
+        None without such an access, UNTRIED for launches that the emulator can't run.
+        """
+        if self.untried == MOST_UNTRIED:
+            return UNTRIED
+        try:
+            return _first_fault(self.subject, _shape(self.subject, sizes))
+        except WorklogError:
+            self.untried += 1
+            return UNTRIED
+
+    def fails_at(self, axis: int, size: int) -> bool:
+        """Return whether an access is known to be outside of memory."""
+        return _is_outside(self.fault({axis: size}))
+
+
+def _axis_limits(launches: _Launches, largest: tuple[int, int, int]) -> Iterator[str]:
     """Yield the sizes of one axis beyond which an access is outside of memory."""
-    axes = AXES[:1] if subject.domain.square else AXES
-    for axis, name in enumerate(axes):
-
-        def fault_at(size: int, axis: int = axis) -> _Fault | None:
-            return _fault(subject, _shape(subject, {axis: size}))
-
-        def fails_at(size: int) -> bool:
-            return _is_outside(fault_at(size))
-
+    domain = launches.subject.domain
+    for axis, name in enumerate(AXES[:1] if domain.square else AXES):
         for size in SIZES:
-            fault = fault_at(size)
+            fault = launches.fault({axis: size})
             if fault is UNTRIED:
                 continue
             if size > largest[axis] and fault is not None:
-                limit = _largest_right(largest[axis], size, fails_at)
-                limit -= limit % astuple(subject.domain.padded(Shape.of(1)))[axis]
+                limit = _largest_right(largest[axis], size, partial(launches.fails_at, axis))
+                limit -= limit % astuple(domain.padded(Shape.of(1)))[axis]
                 yield f"{name} ≤ {limit:,}: {fault.kind} in line {fault.line}"
             break
 
 
-def _product_limits(subject: Loaded) -> Iterator[str]:
+def _product_limits(launches: _Launches) -> Iterator[str]:
     """Yield the products of two sizes from which an index overflows."""
-    if subject.domain.square:
+    if launches.subject.domain.square:
         return
-    for (first, second), exponent in product(PAIRS, EXPONENTS):
-        short = 2**exponent // LONG
-        fault = _fault(subject, _shape(subject, {first: LONG, second: short + 1}))
-        below = _shape(subject, {first: LONG * 7 // 8, second: short})
-        if _is_outside(fault) and _fault(subject, below) is None:
-            assert fault is not None
-            sizes = f"{AXES[first]}·{AXES[second]}"
-            yield f"a 32-bit index overflows from {sizes} = 2^{exponent} on, in line {fault.line}"
+    for first, second in PAIRS:
+        for exponent in EXPONENTS:
+            short = 2**exponent // LONG
+            fault = launches.fault({first: LONG, second: short + 1})
+            if fault is None or fault is UNTRIED:
+                continue
+            if launches.fault({first: LONG * 7 // 8, second: short}) is None:
+                text = f"a 32-bit index overflows from {AXES[first]}·{AXES[second]}"
+                yield f"{text} = 2^{exponent} on, in line {fault.line}"
+            break
 
 
 def _is_outside(fault: _Fault | None) -> bool:
@@ -169,34 +198,30 @@ def _is_outside(fault: _Fault | None) -> bool:
     return fault is not None and fault is not UNTRIED
 
 
-def _fault(subject: Loaded, shape: Shape) -> _Fault | None:
+def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     """Return the first access outside of memory in the blocks at the grid's corners.
 
-    None without such an access, UNTRIED for launches that the emulator can't run.
+    Raises WorklogError for a launch that the emulator can't run.
     """
     launches, workspace_elements = subject.launches_at(shape)
     sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, workspace_elements)
-    a, b, c, workspace = (Pointer(None, 4 * size) for size in sizes)
+    a, b, c, workspace = (Pointer(None, FLOAT_BYTES * size) for size in sizes)
     arguments = launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace)
     for _, loaded, grid, threads in launches:
         columns, rows = (*grid, 1)[:2]
         last = math.prod(grid) - 1
-        blocks = sorted({0, columns - 1, columns * (rows - 1), last})
-        try:
-            result = launch(
-                loaded.kernel,
-                grid,
-                threads,
-                arguments,
-                shared_bytes=loaded.program.shared,
-                races=False,
-                count=False,
-                only_blocks=blocks,
-                budget=PER_WARP,
-                registers=loaded.compiled.registers,
-            )
-        except WorklogError:
-            return UNTRIED
+        result = launch(
+            loaded.kernel,
+            grid,
+            threads,
+            arguments,
+            shared_bytes=loaded.program.shared,
+            races=False,
+            count=False,
+            only_blocks=sorted({0, columns - 1, columns * (rows - 1), last}),
+            budget=PER_WARP,
+            registers=loaded.compiled.registers,
+        )
         for finding in result.findings:
             if finding.is_error and "out-of-bounds" in finding.kind:
                 return _Fault(finding.kind, finding.line)
