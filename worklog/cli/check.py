@@ -259,9 +259,9 @@ def check(
     if the kernel fails. The verdict states the sizes for which it holds: the largest ones were
     launched together with the smallest, and each value of M, N and K beside tiny ones, as far as
     the emulator can in some seconds. A kernel that passes is shown with a lower bound of its time.
-    `worklog inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
-    Several kernels in a file, several files, and the files of a folder get a table with a line
-    for each kernel.
+    `worklog inspect` shows the counts behind the bound. --seed repeats a report, except for the
+    seconds. Several kernels in a file, several files, and the files of a folder get a table with a
+    line for each kernel.
 
     A kernel's parameters and launch are read from its file and the files that include it. What no
     file states is found by launches on the emulator. Both are shown. --args, --grid and --block
