@@ -142,7 +142,10 @@ class SgemmChecker(Checker):
         self.reached, stage = self._precision.judge("precision", buffers.run(subject), claimed)
         yield stage
         if claims_whole_products:
-            yield check_hard_data(subject, memory, is_short, self.shape)
+            stated_shapes = set(memory.shapes)
+            hard_data = check_hard_data(subject, memory, is_short, self.shape)
+            memory.shapes = stated_shapes  # a long K of a few rows isn't stated
+            yield hard_data
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
