@@ -107,6 +107,13 @@ def no_nvrtc(monkeypatch):
     monkeypatch.setattr("worklog.kernel.emulated.compile_cuda", missing)
 
 
+@pytest.fixture(autouse=True)
+def short_sweeps(request, monkeypatch):
+    """A check launches the largest size of each axis alone: thousands of launches take seconds."""
+    if request.node.get_closest_marker("sweeps") is None:
+        monkeypatch.setattr("worklog.gate.sweeps.EFFORT", 0.0)
+
+
 @pytest.fixture
 def few_shapes(monkeypatch):
     take_few_shapes(monkeypatch.setattr)

@@ -42,7 +42,7 @@ def test_what_no_size_changes_is_launched_once_and_said(session):
     for name, detail in details(second).items():
         is_repeated = detail == f"{details(first)[name]} (once for all sizes, with 64)"
         assert is_repeated is (name in ONCE), name
-    assert second.largest == first.largest and min(first.largest) > 1000
+    assert second.largest == first.largest and min(first.largest) > 500
     assert "at 96" in details(second)["exact at the benchmark shape"]
 
 
@@ -54,7 +54,8 @@ def test_the_other_stages_draw_the_same_problems_for_a_kernel_that_comes_later(s
     later = session.verdict("product", Shape.of(512))
     assert fresh.seed == later.seed
     for name, detail in details(fresh).items():
-        assert name in ONCE or details(later)[name] == detail
+        is_same = details(later)[name] == detail
+        assert is_same or name in (*ONCE, "corners")  # of the largest sizes so far
 
 
 def test_a_kernel_that_fails_at_small_shapes_fails_at_each_size(session):

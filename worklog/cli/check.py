@@ -145,7 +145,7 @@ class _CheckOptions:
     shape: Shape | None
     emulate: bool | None  # None for both the emulator and the GPU
     launch: Mapping[str, Any]  # the options of a user kernel
-    settings: Mapping[str, Any]  # of the check: budget, quick and seed
+    settings: Mapping[str, Any]  # of the check: budget, quick, sweep and seed
 
     def check(self, subject: Kernel, progress: Progress) -> checks.Checked:
         """Check a kernel, in a child process if the GPU runs it.
@@ -222,7 +222,11 @@ class _CheckOptions:
     metavar="INSTRUCTIONS",
     help="Emulator: maximum instructions per warp.",
 )
-@click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Launch a sample of the sizes instead of each, and search rare paths for a shorter time.",
+)
 @click.option(
     "--seed",
     type=options.Whole(),
@@ -248,10 +252,12 @@ def check(
     """Check your kernel: one in a .cu file, or a host function.
 
     A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
-    if the kernel fails. A kernel that passes is shown with a lower bound of its time. `worklog
-    inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
-    Several kernels in a file, several files, and the files of a folder get a table with a line
-    for each kernel.
+    if the kernel fails. The verdict states the sizes for which it holds: the largest ones were
+    launched together with the smallest, and each value of M, N and K beside tiny ones, as far as
+    the emulator can in some seconds. A kernel that passes is shown with a lower bound of its time.
+    `worklog inspect` shows the counts behind the bound. --seed repeats a report, except for the
+    seconds. Several kernels in a file, several files, and the files of a folder get a table with a
+    line for each kernel.
 
     A kernel's parameters and launch are read from its file and the files that include it. What no
     file states is found by launches on the emulator. Both are shown. --args, --grid and --block
@@ -264,6 +270,7 @@ def check(
     FILE.cu --size 128
     """
     launch = {name: settings.pop(name) for name in OPTIONS}
+    settings["sweep"] = not (settings["quick"] or watch)
     request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings)
     if emulate is False:
         device.require_gpu("omit --no-emulate")

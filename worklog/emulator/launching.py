@@ -214,6 +214,8 @@ def _label(kernel: PtxKernel, schedule: int) -> str:
 
 def _shuffled(batch: Batch, numbers: Sequence[int], seed: int) -> list[int]:
     """Return the numbers of the blocks in a random order of the clusters."""
+    if len(numbers) == math.prod(batch.cluster):
+        return [*numbers]
     clusters = np.reshape(numbers, (-1, math.prod(batch.cluster)))
     order: list[int] = np.random.default_rng(seed).permutation(clusters).ravel().tolist()
     return order
@@ -521,6 +523,8 @@ def _bytes_of(pointer: Pointer, number: int) -> Array | None:
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
     """Return the bytes of a number as an argument. Raises BadLaunch."""
+    if isinstance(value, np.float32) and param.type == "f32":  # the most frequent one
+        return value.tobytes()
     is_real = isinstance(value, int | float | np.number | np.bool)
     if not is_real or isinstance(value, np.complexfloating):
         raise BadLaunch(

@@ -7,6 +7,7 @@ compares the two. Occupancy is a bound on the resident warps, not a prediction o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from worklog.errors import WorklogError
 
@@ -55,6 +56,7 @@ class Occupancy:
     limited_by: tuple[str, ...]  # names of the binding limits
 
 
+@cache
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Return the occupancy of a kernel; with zero blocks, the kernel can't be launched.
 

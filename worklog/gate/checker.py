@@ -122,7 +122,7 @@ class Checker:
         """
         self.reached = None
         self.never_ran = ()
-        self.buffers.memory.largest = None  # of this subject's launches alone
+        self.buffers.memory.shapes.clear()  # of this subject's launches alone
         stages = until_failure(self.stages(subject))
         shape = self.buffers.memory.launched
         if stages[-1].name == LAUNCH and shape:
@@ -140,6 +140,7 @@ class Checker:
             self.buffers.memory.largest,
             astuple(subject.domain.padded(Shape.of(1))),
             square=subject.domain.square,
+            ran=self.buffers.memory.value_counts,
         )
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:

@@ -211,9 +211,9 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
             larger_map = mistake_in(subject, memory, larger)
             if isinstance(larger_map, ErrorMap) and larger.shape != problem.shape:
                 # It shows more.
-                return _failure(larger, larger_map, f" (and at {problem.shape})")
+                return failure(EDGE_SHAPES, larger, larger_map, f" (and at {problem.shape})")
         if mistake is not None:
-            return _failure(problem, mistake)
+            return failure(EDGE_SHAPES, problem, mistake)
     counts = f"{len(launched)} shapes, {launches} launches"
     scalars = _scalars_in_words(subject.domain)
     return passed(EDGE_SHAPES, f"{counts} with {scalars}, no element wrong")
@@ -256,7 +256,7 @@ class _Problems:
         scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claimed)
         initial_c = None
         if scalars[1]:
-            initial_c = _old(shape, self.rng) * np.float32(scale_a * scale_b)
+            initial_c = old_c(shape, self.rng) * np.float32(scale_a * scale_b)
         return ExactProblem(name, a, b, (scale_a, scale_b), *scalars, initial_c)
 
 
@@ -295,7 +295,7 @@ def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
-def _old(shape: Shape, rng: np.random.Generator) -> Float32:
+def old_c(shape: Shape, rng: np.random.Generator) -> Float32:
     """Return a C that is read: even integers of 17 bits.
 
     A shorter format doesn't hold half of them.
@@ -330,7 +330,7 @@ def _structured_problems(
             matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
             family += f" but for {len(places)} elements"
         alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
-        initial_c = _old(shape, rng) if beta else None
+        initial_c = old_c(shape, rng) if beta else None
         yield ExactProblem(family, *matrices, (1.0, 1.0), alpha, beta, initial_c)
 
 
@@ -375,22 +375,23 @@ def _old_c_problems(
     yield ExactProblem("E1 over the result of another problem", a, b, initial_c=other_c)
 
 
-def _failure(problem: ExactProblem, mistake: ErrorMap | str, places: str = "") -> Stage:
+def failure(name: str, problem: ExactProblem, mistake: ErrorMap | str, places: str = "") -> Stage:
     """Return the failed stage of a problem.
 
+    name: of the stage
     places: other shapes with the same mistake, in words
     """
     shape = problem.shape
     launch = f"at {shape.m} x {shape.n} x {shape.k}"
     launch += f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
-    for name, scale in zip("AB", problem.stretched, strict=True):
+    for operand, scale in zip("AB", problem.stretched, strict=True):
         if scale != 1:
-            launch += f", {name} times {scale:.0e}"
+            launch += f", {operand} times {scale:.0e}"
     if problem.family not in exact.FAMILIES:
         launch += f", {problem.family}"
     if isinstance(mistake, str):
-        return failed(EDGE_SHAPES, f"{launch}: {mistake}")
-    return failed(EDGE_SHAPES, f"{launch}{places}: {mistake}", mistake.wrong, mistake)
+        return failed(name, f"{launch}: {mistake}")
+    return failed(name, f"{launch}{places}: {mistake}", mistake.wrong, mistake)
 
 
 def check_alignment(subject: Runnable, memory: Memory) -> Stage:
@@ -476,9 +477,9 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
         return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
     on_gpu, on_emulator = KEPT_LAUNCHES
     count = on_emulator if memory.device.source == "emulated" else on_gpu
-    failure = _repeated_failure(subject, memory, tiny, count)
-    if failure is not None:
-        return failure
+    wrong = _repeated_failure(subject, memory, tiny, count)
+    if wrong is not None:
+        return wrong
     if (mistake := mistake_in(subject, memory, large)) is not None:
         launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
         return failed(STATE, f"{launch}: {mistake}")
@@ -545,7 +546,7 @@ def mistake_in(
     product_ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
     expected = problem.result(product_ab)
     if (result.c == expected).all():
-        detectable = _detectable_errors(subject, problem)
+        detectable = detectable_errors(subject, problem)
         for coverage in coverages.values():
             coverage.tell(*detectable)
         return None
@@ -565,7 +566,7 @@ def mistake_in(
     return replace(wrong_map, guess=cause or " ".join(filter(None, (wrong_map.guess, *notes))))
 
 
-def _detectable_errors(subject: Runnable, problem: ExactProblem) -> tuple[bool, ...]:
+def detectable_errors(subject: Runnable, problem: ExactProblem) -> tuple[bool, ...]:
     """Return whether a right result shows that scalars, A and B aren't wrong.
 
     It shows the scalars if none of those that the kernel takes is 0, 1 or -1. It shows an operand

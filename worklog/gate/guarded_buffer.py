@@ -16,7 +16,7 @@ compute-sanitizer report those.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -123,7 +123,7 @@ class Memory:
     emulator has nothing to inherit. Raises CompileFailed.
 
     lent: the last workspace
-    largest: M, N and K, each the largest of any launch
+    shapes: of the launches
     launched: the shape of the last launch
     """
 
@@ -136,7 +136,7 @@ class Memory:
             self._foul = device.compile(program)
         self.lent: Guarded | None = None
         self._workspaces: Buffer | None = None  # the memory of all workspaces so far
-        self.largest: tuple[int, int, int] | None = None
+        self.shapes = set[Shape]()
         self.launched: Shape | None = None
 
     def foul(self) -> None:
@@ -160,13 +160,24 @@ class Memory:
         """
         self.foul()
         self.lend(subject, shape)
-        self.reach(shape)
+        self.shapes.add(shape)
         subject.enqueue(shape, alpha, a, b, beta, c)
 
-    def reach(self, shape: Shape) -> None:
-        """Count a launch at this shape in `largest`."""
-        m, n, k = self.largest or (0, 0, 0)
-        self.largest = max(m, shape.m), max(n, shape.n), max(k, shape.k)
+    @property
+    def largest(self) -> tuple[int, int, int] | None:
+        """M, N and K, each the largest of any launch; None before a launch."""
+        if not self.shapes:
+            return None
+        m, n, k = np.max([astuple(shape) for shape in self.shapes], axis=0).tolist()
+        return m, n, k
+
+    @property
+    def value_counts(self) -> tuple[int, int, int] | None:
+        """How many values of M, N and K were launched; None before a launch."""
+        if not self.shapes:
+            return None
+        m, n, k = (len(set(sizes)) for sizes in zip(*map(astuple, self.shapes), strict=True))
+        return m, n, k
 
     def lend(self, subject: Runnable, shape: Shape) -> None:
         """Lend a subject that needs one a workspace between guards. Raises OutOfMemory.

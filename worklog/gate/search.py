@@ -705,7 +705,10 @@ def check_rare_paths(
     effort = QUICK_EFFORT if quick else EFFORT
     run = _Searches(subject, memory, effort)
     run.explore()
+    stated_shapes = set(memory.shapes)
     failure = run.failure()
+    # The verdict's sizes are those that were launched for them, not what a path needed.
+    memory.shapes = stated_shapes
     if failure is not None:
         return failure, ()
     choice_count = sum(len(search.coverage.deciding) for search in run.searches)

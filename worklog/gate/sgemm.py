@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import edges, exact, precision
+from worklog.gate import edges, exact, precision, sweeps
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
@@ -45,6 +45,7 @@ from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
 POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
+MOST_ON_HOST = 2**22  # elements of a matrix in a corner whose result is computed on the host
 MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
 RAGGED = "just below the benchmark shape"
 MOST_CUT = 16  # pairs of rows, columns or terms
@@ -74,7 +75,7 @@ class SmallShapes:
 
     checked_with: Shape | None = None  # the benchmark shape with which they ran
     stages: dict[str, Stage] = field(default_factory=dict)  # by the name of the check
-    largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
+    shapes: set[Shape] = field(default_factory=set)  # of the launches
 
 
 class SgemmChecker(Checker):
@@ -84,6 +85,7 @@ class SgemmChecker(Checker):
     takes up to minutes at a benchmark's shape, and no input of a case makes the result exact.
 
     quick: whether to search for rare paths for a shorter time
+    sweep: whether to launch each size that the verdict states
     seed: of the problems, the same for every kernel and for the baseline; drawn after a kernel's
     source is fixed, so that no result can be prepared
     a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N
@@ -94,11 +96,14 @@ class SgemmChecker(Checker):
 
     buffers: Buffers
 
-    def __init__(self, device: Device, shape: Shape, seed: int, *, quick: bool = False) -> None:
+    def __init__(
+        self, device: Device, shape: Shape, seed: int, *, quick: bool = False, sweep: bool = False
+    ) -> None:
         self.device = device
         self.shape = shape
         self.seed = seed
         self.quick = quick
+        self.sweep = sweep
         self._small = SmallShapes()
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
@@ -150,16 +155,52 @@ class SgemmChecker(Checker):
         self.reached, stage = self._precision.judge("precision", buffers.run(subject), claimed)
         yield stage
         if claims_whole_products:
-            yield check_hard_data(subject, memory, is_short, self.shape)
+            stated_shapes = set(memory.shapes)
+            hard_data = check_hard_data(subject, memory, is_short, self.shape)
+            memory.shapes = stated_shapes  # a long K of a few rows isn't stated
+            yield hard_data
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
+        yield from self._ends(subject)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             # Here: it imports the emulator, which a GPU's check doesn't need.
             from worklog.gate import search
 
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
+
+    def _ends(self, subject: Runnable) -> Iterator[Stage]:
+        """Yield the stages at the ends of the sizes that the verdict states."""
+        memory = self.buffers.memory
+        memory.shapes |= self._small.shapes  # with those of other benchmark shapes
+        memory.rng = self._drawn(7)
+        yield sweeps.check_corners(subject, memory, partial(self._corner_failure, subject))
+        self._small.shapes |= memory.shapes
+        if self.sweep:
+            yield sweeps.check_each_size(subject, memory)
+        if self.device.source == "emulated" and isinstance(subject, Loaded):
+            # Here: it imports the emulator, which a GPU's check doesn't need.
+            from worklog.gate import limits
+
+            assert memory.largest is not None
+            yield limits.check_limits(subject, memory.largest, quick=not self.sweep)
+        memory.rng = self._rng
+
+    def _corner_failure(self, subject: Runnable, shape: Shape) -> Stage | None:
+        """Launch at a corner, and return the failed stage. Raises LaunchFailed.
+
+        A large result is checked on the device, in the memory of the benchmark shape.
+        """
+        sizes = zip(astuple(shape), astuple(self.shape), strict=True)
+        is_large = max(shape.m, shape.n) * max(shape.n, shape.k) > MOST_ON_HOST
+        if not is_large or any(size > most for size, most in sizes):
+            return sweeps.corner_failure(subject, self.buffers.memory, shape)
+        alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
+        probe = partial(self.probe, subject.claimed, rng=self._rng)
+        mistake, wrong_count = _mistake_in_part(subject, self.buffers, probe, shape, alpha)
+        detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
+        return failed(sweeps.CORNERS, detail, wrong_count) if mistake else None
 
     def _at_small_shapes(
         self, check: Callable[[Runnable, Memory], Stage], subject: Runnable, part: int
@@ -174,8 +215,7 @@ class SgemmChecker(Checker):
         small = self._small
         if check.__name__ in small.stages:
             stage = small.stages[check.__name__]
-            if small.largest is not None:
-                memory.reach(Shape(*small.largest))
+            memory.shapes |= small.shapes
             return replace(
                 stage, detail=f"{stage.detail} (once for all sizes, with {small.checked_with})"
             )
@@ -183,7 +223,7 @@ class SgemmChecker(Checker):
         stage = check(subject, memory)
         memory.rng = self._rng
         small.checked_with = self.shape
-        small.largest = memory.largest
+        small.shapes |= memory.shapes
         small.stages[check.__name__] = stage
         return stage
 
@@ -389,22 +429,40 @@ def check_ragged(
     shapes = ragged_shapes(buffers.shape, domain, memory.rng)
     for number, shape in enumerate(shapes):
         alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
-        checks = probe(alpha, shape)
-        buffers.poison()
-        a, b, c = buffers.part(shape)
-        checks.prepare(a, b, c)
-        memory.launch(subject, shape, alpha, a, b, 0.0, c)
-        checks.observe(c)
-        checks.check(a, b)
-        stage = checks.stage()
-        mistake = buffers.wrote_outside(4 * shape.m * shape.n)
-        if not mistake and not stage.passed:
-            mistake = stage.detail
+        mistake, wrong_count = _mistake_in_part(subject, buffers, probe, shape, alpha)
         if mistake:
             detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
-            return failed(RAGGED, detail, stage.measured or 1)
+            return failed(RAGGED, detail, wrong_count)
     places = ", ".join(map(str, shapes)) or "no shape: the domain has none"
     return passed(RAGGED, f"at {places}, no row wrong")
+
+
+def _mistake_in_part(
+    subject: Runnable,
+    buffers: Buffers,
+    probe: Callable[[float, Shape], LaunchProbe],
+    shape: Shape,
+    alpha: float,
+) -> tuple[str, float]:
+    """Return the mistake in a launch on the first elements of the buffers, or "".
+
+    With it, how much is wrong. The launch is checked on the device, and the buffers' inputs are
+    lost. Raises LaunchFailed.
+
+    probe: as for check_ragged
+    """
+    checks = probe(alpha, shape)
+    buffers.poison()
+    a, b, c = buffers.part(shape)
+    checks.prepare(a, b, c)
+    buffers.memory.launch(subject, shape, alpha, a, b, 0.0, c)
+    checks.observe(c)
+    checks.check(a, b)
+    stage = checks.stage()
+    mistake = buffers.wrote_outside(4 * shape.m * shape.n)
+    if not mistake and not stage.passed:
+        mistake = stage.detail
+    return mistake, stage.measured or 1
 
 
 def check_repeated(

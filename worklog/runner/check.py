@@ -24,6 +24,7 @@ from worklog.emulator.memory import require_memory
 from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
+from worklog.gate.limits import require_grid
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable
 from worklog.kernel.emulated import ARCH, EmulatedDevice
@@ -243,6 +244,7 @@ def check(
     budget: int = BUDGET,
     is_beside_gpu: bool = False,
     quick: bool = False,
+    sweep: bool = False,
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda _checked: None,
 ) -> Checked:
@@ -259,6 +261,7 @@ def check(
     budget: as for worklog.emulator.launch
     is_beside_gpu: whether a GPU also checks the kernel, so that an endless launch is a BadSetting
     quick: search rare paths on the emulator for a shorter time
+    sweep: launch each size that the verdict states
     progress: called before each launch, with a total of 0, since the number of launches isn't known
         before the last launch; for a solution, called before each case
     begun: called before the first launch with a result without stages
@@ -288,7 +291,7 @@ def check(
         device.most_instructions = MOST_BESIDE
     subject = kernel.load(device)
     _report_launches(subject, device, progress, is_beside_gpu=is_beside_gpu, largest=shape)
-    checker = SgemmChecker(device, shape, seed, quick=quick)
+    checker = SgemmChecker(device, shape, seed, quick=quick, sweep=sweep)
     verdict = checker.check(subject)
     findings = tuple(getattr(device, "findings", ()))  # without the findings of launches for advice
     if checked.compiled and not verdict.accepted:
@@ -356,6 +359,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
     arch = found_gpu.arch if found_gpu else ARCH
     compiled, label = gate.compile_for(kernel.at(shape, arch), found_gpu)
     gate.require_blocks(kernel)
+    require_grid(kernel.at(shape, arch), shape)
     return replace(
         checked,
         label=label,
@@ -493,6 +497,7 @@ def check_in_child(
     command: Sequence[str] | None = None,
     budget: int = BUDGET,
     quick: bool = False,
+    sweep: bool = False,
 ) -> Checked:
     """Check in a child process: a kernel that hangs, crashes or exits only fails.
 
@@ -514,7 +519,7 @@ def check_in_child(
     is_live = runs_live(kernel, on)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
-    options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
+    options: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick, "sweep": sweep}
     order = CheckOrder(kernel=kernel, shape=shape, on=on, **options)
     limit_s = timeout_s if is_live else math.inf
     reason = kernel.not_emulated or ("" if emulate else "--no-emulate")
@@ -614,6 +619,7 @@ def answer(order: CheckOrder, pipe: Connection) -> None:
         seed=order.seed,
         budget=order.budget,
         quick=order.quick,
+        sweep=order.sweep,
         progress=lambda launches, _, title: pipe.send(Progressed(launches, title)),
         begun=lambda checked: pipe.send(CheckBegun(checked)),
     )

@@ -42,6 +42,7 @@ class CheckOrder(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     budget: int
     quick: bool = False
+    sweep: bool = False
 
 
 class Progressed(msgspec.Struct, frozen=True):

@@ -122,6 +122,8 @@ class Verdict(Displayable):
     largest: tuple[int, int, int] | None = None  # M, N and K of the launches; None in older files
     steps: tuple[int, int, int] = (1, 1, 1)  # of M, N and K in the domain
     square: bool = False  # the domain is M = N = K only
+    # How many values of M, N and K were launched, except by the search; None in older files.
+    ran: tuple[int, int, int] | None = None
 
     def with_stage(self, *stages: Stage) -> Verdict:
         """Return the verdict with more stages."""
@@ -139,7 +141,7 @@ class Verdict(Displayable):
 
     @property
     def result(self) -> str:
-        """The class, the launches' range, and lines that never ran; or "failed"."""
+        """The class, the launches' range and number, and lines that never ran; or "failed"."""
         if not self.accepted:
             return "failed"
         ranges = []
@@ -150,9 +152,29 @@ class Verdict(Displayable):
             ranges.append(text)
         if ranges and self.square:
             ranges = [ranges[0].replace("M", "M = N = K", 1)]
-        launches = f" for {', '.join(ranges)}" if ranges else ""
+        launches = f" for {', '.join(ranges)}{self._ran_in_words()}" if ranges else ""
         never_ran = "".join(f"; {lines}" for lines in self.never_ran)
         return f"passed as {self.precision}{launches}{never_ran}"
+
+    def _ran_in_words(self) -> str:
+        """Return how many values within the launches' range ran, behind a blank; "" if unknown."""
+        if self.ran is None or self.largest is None:
+            return ""
+        names = ["sizes"] if self.square else "MNK"
+        missing = False
+        counts = list[str]()
+        for name, step, largest, ran in zip(
+            names, self.steps, self.largest, self.ran, strict=False
+        ):
+            stated = largest // step
+            if ran < stated:
+                missing = True
+                counts.append(f"{ran:,} of {stated:,} {name}")
+            else:
+                counts.append(f"every {name.removesuffix('s')}")
+        if not missing:
+            return " (every size ran)" if self.square else " (every M, N and K ran)"
+        return f" ({', '.join(counts)} ran)"
 
     @property
     def reason(self) -> str | None:

@@ -153,14 +153,25 @@ def _buffers(memory: GlobalMemory, cells: Mapping[int, Array]) -> Array:
     They have the cells' addresses, so the cells must stay alive.
     """
     records = np.zeros(len(memory.buffers), record("Buffer"))
-    for of_buffer, buffer in zip(records, memory.buffers, strict=True):
-        of_buffer["base"] = buffer.base
-        of_buffer["size"] = buffer.size
-        of_buffer["writable"] = buffer.writable
-        of_buffer["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
+    records["base"] = [buffer.base for buffer in memory.buffers]
+    records["size"] = [buffer.size for buffer in memory.buffers]
+    records["writable"] = [buffer.writable for buffer in memory.buffers]
+    records["data"] = [
+        0 if buffer.data is None else _address(buffer.data) for buffer in memory.buffers
+    ]
+    for number, buffer in enumerate(memory.buffers):
         if buffer.base in cells:
-            of_buffer["cells"] = cells[buffer.base].ctypes.data
+            records["cells"][number] = _address(cells[buffer.base])
     return records
+
+
+def _address(array: Array) -> int:
+    """Return where an array's elements lie."""
+    # Of an array of records the interface takes longer: it describes each field.
+    if array.dtype.names:
+        return int(array.ctypes.data)
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _arrays(decoder: Decoder, specials: Mapping[str, int]) -> dict[str, Array]:
@@ -189,7 +200,7 @@ def _launch(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, 
     """
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
     for name, array in arrays.items():
-        launch[name] = array.ctypes.data
+        launch[name] = _address(array)
     for name, value in fields.items():
         launch[name] = value
     launch["code_count"] = len(arrays["code"])

@@ -1,0 +1,102 @@
+"""The gate launches the ends of the sizes that a verdict states: corners, and each size of an axis."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from worklog.gate import Memory, sweeps
+from worklog.kernel import Kernel, rung
+from worklog.kernel.emulated import EmulatedDevice
+from worklog.problem import Domain, Shape
+from worklog.runner.check import Checked, check
+
+pytestmark = pytest.mark.sweeps
+STORE = "  float* c ="
+
+
+def edited(old: str, new: str, above: str = "") -> Kernel:
+    text = rung("naive").source
+    assert old in text
+    return rung("naive").with_text(above + text.replace(old, new, 1))
+
+
+def checked(kernel: Kernel, seed: int = 1, **settings: bool) -> Checked:
+    return check(kernel, on="emulated", seed=seed, **settings)
+
+
+def test_the_corners_have_one_size_at_its_least():
+    assert sweeps.corners(Domain(k=8), (100, 200, 304)) == [
+        Shape(1, 200, 304),
+        Shape(100, 1, 304),
+        Shape(100, 200, 8),
+    ]
+    assert sweeps.corners(Domain(square=True), (64, 64, 64)) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_is_wrong_for_a_row_of_many_columns_fails_at_a_corner(few_shapes, seed):
+    kernel = edited(STORE, f"  acc += (float)(N / (M + 30) / 5);\n{STORE}")
+    verdict = checked(kernel, seed, quick=True).verdict
+    assert verdict.failed is not None and verdict.failed.name == sweeps.CORNERS, verdict
+    assert "at 1 x 190 x 70" in verdict.failed.detail
+
+
+FAULTS = {
+    "table": ("acc * factor[M / 10 % 16]", "M"),
+    "saturated": ("acc * (1.0f + __saturatef(1.0f - fabsf((float)(N - 117))))", "N"),
+    "remainder": ("acc * (1.0f + (float)(K == 53) * 0.25f)", "K"),
+}
+TABLE = "__constant__ float factor[16] = {1,1,1,1,1,1,1,2,1,1,1,1,1,1,1,1};\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("table", 1), ("table", 2), ("table", 3), ("saturated", 1), ("remainder", 1)]
+)
+def test_a_fault_at_few_values_of_one_size_fails_with_its_size(few_shapes, name, seed):
+    product, axis = FAULTS[name]
+    kernel = edited(STORE, f"  acc = {product};\n{STORE}", above=TABLE)
+    verdict = checked(kernel, seed, sweep=True).verdict
+    assert verdict.failed is not None and verdict.failed.name == sweeps.EACH_SIZE, verdict
+    sizes = dict(zip("MNK", verdict.failed.detail.split()[1:6:2], strict=True))
+    expected = {"M": range(70, 80), "N": (117,), "K": (53,)}[axis]
+    assert int(sizes[axis]) in expected
+
+
+@pytest.mark.parametrize("name", ["naive", "vectorized"])
+def test_a_right_kernel_passes_and_the_verdict_states_which_sizes_ran(few_shapes, name):
+    swept = checked(rung(name), sweep=True).verdict
+    quick = checked(rung(name), quick=True).verdict
+    assert swept.accepted and quick.accepted
+    assert swept.result.endswith("(every M, N and K ran)")
+    assert swept.largest == quick.largest and quick.ran < swept.ran
+    assert sweeps.EACH_SIZE not in {stage.name for stage in quick.stages}
+    if name == "naive":
+        counts = r"\(\d+ of 130 M, \d+ of 190 N, \d+ of \d+ K ran\)$"
+        assert re.search(counts, quick.result), quick.result
+
+
+def test_squares_are_swept_along_their_diagonal(few_shapes):
+    square = replace(rung("naive"), rules="M = N = K")
+    verdict = checked(square, sweep=True).verdict
+    assert verdict.accepted and verdict.result.endswith("(every size ran)"), verdict.result
+
+
+def test_a_sweep_ends_by_instructions_and_states_what_is_left_out(few_shapes, monkeypatch):
+    monkeypatch.setattr(sweeps, "EFFORT", 2e6)
+    first, second = (checked(rung("naive"), sweep=True).verdict for _ in range(2))
+    assert first.ran == second.ran and min(first.ran) > 10
+    (swept,) = (stage for stage in first.stages if stage.name == sweeps.EACH_SIZE)
+    assert "sizes were left out" in swept.detail
+    assert " of 190 N" in first.result
+
+
+def test_a_limit_of_instructions_leaves_half_of_the_rest(monkeypatch):
+    device = EmulatedDevice()
+    subject = rung("naive").load(device)
+    memory = Memory(device, np.random.default_rng(1))
+    memory.shapes = {Shape(40, 40, 40)}
+    device.most_instructions = 300_000
+    assert sweeps.check_each_size(subject, memory).passed
+    assert device.instructions < 300_000

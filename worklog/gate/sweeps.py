@@ -1,0 +1,232 @@
+"""Launches at the ends of what a verdict states: the corners of the box, and each size of an axis.
+
+A table by M / 64, a product that overflows and scratch memory of a fixed size are right on a sample
+of shapes. So one axis at its least and the others at their most are launched, and each value of an
+axis beside tiny ones of the others. What depends on two sizes at once is left to the search.
+
+Sweeps end by their effort, counted as the search counts its own, and never by a clock: so a seed
+repeats a verdict on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+
+from worklog.gate import exact
+from worklog.gate.edges import HALVES, Scalars, detectable_errors, failure, mistake_in, old_c
+from worklog.gate.exact import ExactProblem
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.kernel import Runnable
+from worklog.problem import Domain, Float32, Shape
+from worklog.runs import Stage, passed
+
+CORNERS = "corners"
+EACH_SIZE = "each size"
+AXES = "MNK"
+TINY = Shape(5, 5, 2)  # the other sizes of a sweep
+# The effort of all sweeps, and the part of it that one launch takes in Python, in instructions of
+# warps.
+EFFORT = 1.5e8
+LAUNCHED = 1.2e4
+SHARE_BESIDE = 0.5  # of the instructions that are left, where their number is limited
+
+
+def corners(domain: Domain, largest: tuple[int, int, int]) -> list[Shape]:
+    """Return the shapes with one size at its least and the others at their most."""
+    if domain.square:
+        return []
+    least = astuple(domain.padded(Shape.of(1)))
+    shapes = list[Shape]()
+    for axis in range(3):
+        sizes = [*largest]
+        sizes[axis] = least[axis]
+        shapes.append(Shape(*sizes))
+    return shapes
+
+
+def check_corners(
+    subject: Runnable, memory: Memory, launch_corner: Callable[[Shape], Stage | None]
+) -> Stage:
+    """Launch at the corners of the sizes that were launched. Raises LaunchFailed.
+
+    launch_corner: launches at a shape, and returns the failed stage; None if the result is right
+    """
+    assert memory.largest is not None
+    shapes = corners(subject.domain, memory.largest)
+    for shape in shapes:
+        if shape in memory.shapes:
+            continue
+        wrong = launch_corner(shape)
+        if wrong is not None:
+            return wrong
+    places = ", ".join(map(str, shapes)) or "no other shape"
+    return passed(CORNERS, f"at {places}, no element wrong")
+
+
+def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
+    """Launch exact integers at a shape, and return the failed stage. Raises LaunchFailed."""
+    alpha, beta = _scalars(subject.domain, memory.rng)
+    a, b = exact.family("E1", shape, memory.rng, subject.claimed, headroom=exact.HEADROOM)
+    initial_c = old_c(shape, memory.rng) if beta else None
+    problem = ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
+    mistake = mistake_in(subject, memory, problem)
+    return None if mistake is None else failure(CORNERS, problem, mistake)
+
+
+def check_each_size(subject: Runnable, memory: Memory) -> Stage:
+    """Launch each size of each axis that the verdict states, in a random order.
+
+    The largest size of an axis comes first, and predicts what the others take. The cheapest axis
+    comes first. Sizes are left out when the effort is spent. Raises LaunchFailed.
+    """
+    effort = _Effort(memory.device)
+    sweeps = [_Sweep(subject, memory, axis) for axis in _axes(subject.domain)]
+    predictions = list[float]()
+    for sweep in sweeps:
+        spent_before = effort.spent()
+        wrong = sweep.failure(sweep.shapes[0])
+        if wrong is not None:
+            return wrong
+        predictions.append((effort.spent() - spent_before) * len(sweep.shapes))
+    order = np.argsort(predictions).tolist()
+    for number, index in enumerate(order):
+        share = (effort.limit - effort.spent()) / (len(order) - number)
+        wrong = _first_failure(sweeps[index], effort, effort.spent() + share)
+        if wrong is not None:
+            return wrong
+    launches = sum(sweep.launches for sweep in sweeps)
+    detail = f"{launches:,} launches with each size of one axis, no element wrong"
+    left_out = sum(len(sweep.shapes) for sweep in sweeps) - launches
+    if left_out:
+        detail += f"; {left_out:,} sizes were left out: they take too many instructions"
+    return passed(EACH_SIZE, detail)
+
+
+def _first_failure(sweep: _Sweep, effort: _Effort, limit: float) -> Stage | None:
+    """Launch the sizes of a sweep, from the second on, until one fails or the limit is reached."""
+    for shape in sweep.shapes[1:]:
+        if effort.spent() > limit:
+            break
+        effort.launches += 1
+        wrong = sweep.failure(shape)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+class _Effort:
+    """Counts what sweeps take, in instructions of warps.
+
+    limit: what they may take
+    launches: their number so far
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.launches = 0
+        self.limit = EFFORT
+        self._before = getattr(device, "instructions", 0)
+        most_instructions = getattr(device, "most_instructions", math.inf)
+        if math.isfinite(most_instructions):
+            left = max(0.0, most_instructions - self._before)
+            self.limit = min(EFFORT, SHARE_BESIDE * left)
+
+    def spent(self) -> float:
+        """Return the effort so far."""
+        counted = getattr(self.device, "instructions", 0) - self._before
+        return float(counted + LAUNCHED * self.launches)
+
+
+def _axes(domain: Domain) -> str:
+    """Return the axes whose sizes vary by themselves."""
+    return AXES[0] if domain.square else AXES
+
+
+class _Sweep:
+    """The launches along one axis.
+
+    shapes: the largest, and the others in a random order
+    launches: their number so far
+    """
+
+    def __init__(self, subject: Runnable, memory: Memory, axis: str) -> None:
+        self.subject = subject
+        self.memory = memory
+        self.launches = 0
+        self.shapes = self._shapes(AXES.index(axis))
+        largest = self.shapes[0]
+        self.a, self.b = exact.family(
+            "E1", largest, memory.rng, subject.claimed, headroom=exact.HEADROOM
+        )
+        self.old_c = old_c(largest, memory.rng)
+        self.buffers = Buffers(memory, self.a, self.b)
+        self.coverages = getattr(memory.device, "coverage", {})
+
+    def _shapes(self, axis: int) -> list[Shape]:
+        """Return the shapes along an axis: the largest, and the others in a random order."""
+        domain = self.subject.domain
+        assert self.memory.largest is not None
+        step = astuple(domain.padded(Shape.of(1)))[axis]
+        smaller = np.arange(step, self.memory.largest[axis], step)
+        shapes = list[Shape]()
+        for value in (self.memory.largest[axis], *self.memory.rng.permutation(smaller).tolist()):
+            sizes = [*astuple(TINY)]
+            sizes[axis] = value
+            shapes.append(Shape.of(value) if domain.square else domain.padded(Shape(*sizes)))
+        return shapes
+
+    def failure(self, shape: Shape) -> Stage | None:
+        """Launch at a shape, and return the failed stage. Raises LaunchFailed."""
+        self.launches += 1
+        problem = self._problem(shape)
+        c, outside = self._launched(problem)
+        expected = problem.result(problem.a.astype(np.float64) @ problem.b.astype(np.float64))
+        wrong_count = int((c != expected.ravel()).sum())
+        if not wrong_count and not outside:
+            for coverage in self.coverages.values():
+                coverage.tell(*detectable_errors(self.subject, problem))
+            return None
+        mistake = mistake_in(self.subject, self.memory, problem)  # in memory of its own
+        if mistake is None:
+            mistake = outside or f"{wrong_count} elements are wrong"
+        return failure(EACH_SIZE, problem, mistake)
+
+    def _problem(self, shape: Shape) -> ExactProblem:
+        """Return a problem with the first elements of the axis's matrices."""
+        a = np.ascontiguousarray(self.a[: shape.m, : shape.k])
+        b = np.ascontiguousarray(self.b[: shape.k, : shape.n])
+        alpha, beta = _scalars(self.subject.domain, self.memory.rng)
+        initial_c = np.ascontiguousarray(self.old_c[: shape.m, : shape.n]) if beta else None
+        return ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
+
+    def _launched(self, problem: ExactProblem) -> tuple[Float32, str]:
+        """Return C of a launch, and what was written outside it, in words."""
+        memory = self.memory
+        device = memory.device
+        for coverage in self.coverages.values():
+            coverage.tell()
+        self.buffers.poison()
+        a, b, c = self.buffers.part(problem.shape)
+        device.overwrite(a, problem.a)
+        device.overwrite(b, problem.b)
+        if problem.initial_c is not None:
+            assert not isinstance(problem.initial_c, float)
+            device.overwrite(c, problem.initial_c)
+        memory.launch(self.subject, problem.shape, problem.alpha, a, b, problem.beta, c)
+        written: Float32 = device.download(c)
+        outside = ""
+        if device.source == "live":  # the emulator reports an access out of bounds itself
+            outside = self.buffers.wrote_outside(4 * problem.shape.m * problem.shape.n)
+        return written, outside
+
+
+def _scalars(domain: Domain, rng: np.random.Generator) -> Scalars:
+    """Return a random alpha and, in half of the launches, a beta that isn't 0."""
+    alpha = float(rng.choice(HALVES)) if domain.alpha else 1.0
+    beta = float(rng.choice(HALVES)) if domain.beta and rng.integers(2) else 0.0
+    return alpha, beta
