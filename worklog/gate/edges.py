@@ -1,4 +1,4 @@
-"""Stages on small shapes: exact integers, less aligned addresses, and kept variables.
+"""Stages on small shapes: exact integers, less aligned addresses, and a C that isn't read.
 
 The shapes lie around warps and tiles. Squares of a power of two hide most mistakes: M and N
 swapped, a wrong leading dimension, a K tail that is dropped, a bound that is off by one. So M, N
@@ -22,16 +22,13 @@ from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
-from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
+from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
-STATE = "kept state"
 OLD_C = "C of NaN, beta = 0"
-# Launches on a GPU and on the emulator, after which a counter of fewer bits has wrapped around.
-KEPT_LAUNCHES = (4096, 256)
 # With an even C, all is exact.
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))
 Scalars = tuple[float, float]  # alpha, beta
@@ -82,8 +79,6 @@ SPECIAL = 33, 47  # M or N, and the other: K is the first
 VARIANTS = ((False, False), (True, False), (False, True))
 CHANGED = 3  # elements, at most
 WHOLE = 48, 64, 32
-SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
-RESIDENT = 132 * 2048  # threads, of an H200
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
@@ -456,72 +451,6 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     if subject.domain.any_data:
         return failed(OLD_C, f"at {shape}: {note}")
     return passed(OLD_C, note, note=note)
-
-
-def check_state(subject: Loaded, memory: Memory) -> Stage:
-    """Check a kernel that keeps variables between launches. Raises LaunchFailed.
-
-    Loaded again, its first launch has more blocks than run at once, since they may wait for each
-    other, if its grid grows with C. Many tiny launches follow, in which a counter passes 2^8, and
-    on a GPU 2^12. Then the first launch is repeated, whose blocks may have left marks.
-    """
-    small = edge_shapes(subject.domain)
-    large_shape = _crowded_shape(subject) or small[-1]
-    subject.relocate()
-    large, tiny = (
-        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        for shape in (large_shape, small[0])
-    )
-    if (mistake := mistake_in(subject, memory, large)) is not None:
-        return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
-    on_gpu, on_emulator = KEPT_LAUNCHES
-    count = on_emulator if memory.device.source == "emulated" else on_gpu
-    failure = _repeated_failure(subject, memory, tiny, count)
-    if failure is not None:
-        return failure
-    if (mistake := mistake_in(subject, memory, large)) is not None:
-        launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
-        return failed(STATE, f"{launch}: {mistake}")
-    note = f"keeps {', '.join(subject.variables(large_shape))} between launches"
-    return passed(STATE, f"{note}: right in the first {count + 1} after loading", note=note)
-
-
-def _crowded_shape(subject: Loaded) -> Shape | None:
-    """Return a shape at which more threads are launched than run at once, if it is small."""
-    domain = subject.domain
-    if domain.square:
-        return None
-    for side in SIDES:
-        shape = domain.padded(Shape(side, side, 1))
-        if shape.m * shape.n * shape.k > MOST_TERMS:
-            continue
-        launches, _ = subject.launches_at(shape)
-        for part, _, grid, _ in launches:
-            if math.prod(grid) * part.thread_count > RESIDENT:
-                return shape
-    return None
-
-
-def _repeated_failure(
-    subject: Loaded, memory: Memory, problem: ExactProblem, count: int
-) -> Stage | None:
-    """Return the failed stage of a problem that is launched from the second time on.
-
-    count: the number of the last launch
-    """
-    buffers = Buffers(memory, problem.a, problem.b)
-    expected = (problem.a @ problem.b).ravel()
-    memory.lend(subject, problem.shape)
-    a, b, c = buffers.abc
-    for number in range(2, count + 1):
-        memory.device.fill(c, float(memory.sentinel()))
-        # Not memory.launch, which writes to all of a GPU's registers.
-        subject.enqueue(problem.shape, 1.0, a, b, 0.0, c)
-        wrong_count = int((memory.device.download(c) != expected).sum())
-        if wrong_count:
-            launch = f"in launch {number} after loading, at {problem.shape}"
-            return failed(STATE, f"{launch}: {wrong_count} elements are wrong", wrong_count)
-    return None
 
 
 def mistake_in(

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import edges, exact, precision
+from worklog.gate import edges, exact, kept_state, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
@@ -120,8 +120,7 @@ class SgemmChecker(Checker):
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
-        if isinstance(subject, Loaded) and subject.variables(self.shape):
-            yield edges.check_state(subject, memory)
+        yield from self._kept_state(subject)
         if domain.alpha or domain.beta:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claimed, domain)
@@ -148,8 +147,19 @@ class SgemmChecker(Checker):
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
 
+    def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
+        """Yield the stages of a subject that may keep something between launches."""
+        has_variables = bool(subject.variables(self.shape))
+        if has_variables and isinstance(subject, Loaded):
+            yield self._at_small_shapes(kept_state.check_state, subject, part=7)
+        if has_variables or subject.is_host:
+            memory = self.buffers.memory
+            memory.rng = self._drawn(8)
+            yield kept_state.check_replay(subject, memory, self.shape)
+            memory.rng = self._rng
+
     def _at_small_shapes(
-        self, check: Callable[[Runnable, Memory], Stage], subject: Runnable, part: int
+        self, check: Callable[[Any, Memory], Stage], subject: Runnable, part: int
     ) -> Stage:
         """Return the stage of a check that no benchmark shape changes.
 
