@@ -370,9 +370,11 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     verdict = check(rung("shared"), on="emulated", seed=3).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
     ranges = [rf"{name} from 32 to [\d,]+ in steps of 32" for name in "MNK"]
-    assert re.fullmatch(f"passed as fp32 for {', '.join(ranges)}", verdict.result)
+    clause = "; reads A and B where alpha is 0"
+    assert re.fullmatch(f"passed as fp32 for {', '.join(ranges)}{clause}", verdict.result)
     squares = replace(verdict, square=True).result
-    assert re.fullmatch(r"passed as fp32 for M = N = K from 32 to [\d,]+ in steps of 32", squares)
+    sizes = r"M = N = K from 32 to [\d,]+ in steps of 32"
+    assert re.fullmatch(f"passed as fp32 for {sizes}{clause}", squares)
 
 
 @pytest.mark.parametrize(

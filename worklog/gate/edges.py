@@ -23,12 +23,13 @@ from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
-from worklog.problem import Domain, Float32, Float64, Shape
+from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
 OLD_C = "C of NaN, beta = 0"
+UNREAD = "A and B of NaN, alpha = 0"
 # With an even C, all is exact.
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))
 Scalars = tuple[float, float]  # alpha, beta
@@ -405,16 +406,20 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
         if shift == 2 and needed[place] < 8:  # in between, only to know how many bytes
             continue
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        name = "ABC"[place]
+        launch = f"with {name} at {4 * shift} bytes behind an allocation's start"
         try:
-            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: shift})
+            mistake = mistake_in(subject, memory, problem, {name: shift})
         except LaunchFailed as error:
             if "misaligned" not in error.kinds:
                 raise
+            if domain.bytes_of[place] != FLOAT_BYTES:
+                in_domain = f"which {name} % {domain.bytes_of[place]} bytes allows"
+                return failed(ALIGNMENT, f"{launch}, {in_domain}: {error}")
             needed[place] = 8 * shift
             continue
         if mistake is not None:
-            distance = f"{4 * shift} bytes behind an allocation's start"
-            return failed(ALIGNMENT, f"with {'ABC'[place]} at {distance}: {mistake}")
+            return failed(ALIGNMENT, f"{launch}: {mistake}")
     stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
     if stated != domain:
         detail = f"misaligned accesses, so addresses have a domain: {stated}"
@@ -434,23 +439,68 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
 def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     """Launch with beta = 0 over a C of NaN, which BLAS and the rungs don't read.
 
-    A kernel that computes with it is right for every finite C: it passes with a note, unless its
-    domain has any data. Raises LaunchFailed.
+    Also with alpha = 0, for which a kernel may have a separate path. A kernel that computes with it
+    is right for every finite C: it passes with a note, unless its domain has any data. Raises
+    LaunchFailed.
     """
-    shape = subject.domain.padded(Shape(*SPECIAL, 16))
+    domain = subject.domain
+    shape = domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, memory.rng, subject.claimed)
-    zeros = (0.0, -0.0) if subject.domain.beta else (0.0,)
-    problems = (ExactProblem("E1", a, b, beta=beta, initial_c=math.nan) for beta in zeros)
-    if all(mistake_in(subject, memory, problem) is None for problem in problems):
+    pairs = [(1.0, 0.0)]
+    if domain.beta:
+        pairs.append((1.0, -0.0))
+    if domain.alpha:
+        pairs += [(0.0, beta) for _, beta in pairs]
+    read = [
+        (alpha, beta)
+        for alpha, beta in pairs
+        if mistake_in(
+            subject,
+            memory,
+            ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=math.nan),
+        )
+        is not None
+    ]
+    if not read:
         return passed(OLD_C, f"doesn't reach the result at {shape}")
     note = "C is read where beta is 0: NaN or infinity in it reaches the result"
-    if not subject.domain.beta:
+    if not domain.beta:
         note = (
             "C is read, though the kernel takes no beta: NaN or infinity in it reaches the result"
         )
-    if subject.domain.any_data:
+    elif all(alpha == 0 for alpha, _ in read):
+        note = "C is read where alpha and beta are 0: NaN or infinity in it reaches the result"
+    if domain.any_data:
         return failed(OLD_C, f"at {shape}: {note}")
     return passed(OLD_C, note, note=note)
+
+
+def check_unread_inputs(subject: Runnable, memory: Memory) -> Stage:
+    """Launch with alpha = 0 and NaN in A and B, which BLAS doesn't read.
+
+    The verdict's line names a kernel that multiplies them by 0, as FP32 does and most kernels do.
+    A kernel whose results are neither BLAS' nor FP32's fails. Raises LaunchFailed.
+    """
+    shape = subject.domain.padded(Shape(*SPECIAL, 16))
+    a = np.full((shape.m, shape.k), np.nan, np.float32)
+    b = np.full((shape.k, shape.n), np.nan, np.float32)
+    is_read = False
+    for beta in (0.0, 2.0) if subject.domain.beta else (0.0,):
+        initial_c = _old(shape, memory.rng)
+        result = Buffers(memory, a, b).run(subject, 0.0, beta, initial_c)
+        if result.trespass:
+            return failed(UNREAD, f"at {shape} with beta = {beta:g}: {result.trespass}")
+        is_nan = np.isnan(result.c)
+        wrong = ~is_nan & (result.c != beta * initial_c)
+        if wrong.any():
+            detail = f"{wrong.sum()} of {wrong.size} elements are neither beta C nor NaN"
+            return failed(UNREAD, f"at {shape} with beta = {beta:g}: {detail}", float(wrong.sum()))
+        if is_nan.any():
+            is_read = True
+    if not is_read:
+        return passed(UNREAD, f"don't reach the result at {shape}")
+    clause = "reads A and B where alpha is 0"
+    return passed(UNREAD, f"{clause}, which BLAS doesn't: NaN reaches the result", clause=clause)
 
 
 def mistake_in(

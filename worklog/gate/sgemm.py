@@ -139,6 +139,8 @@ class SgemmChecker(Checker):
             yield check_hard_data(subject, memory, is_short, self.shape)
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        if domain.alpha:
+            yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             # Here: it imports the emulator, which a GPU's check doesn't need.

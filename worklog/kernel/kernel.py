@@ -202,7 +202,8 @@ class Kernel:
             warnings=facts.warnings,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
-        return _with_domain_of_grid(kernel._readable(), request)
+        kernel = kernel._readable()
+        return kernel if facts.states_domain else _with_domain_of_grid(kernel, request)
 
     @classmethod
     @hinted
@@ -572,13 +573,13 @@ class Kernel:
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:
-    """Return a kernel whose domain is what its grid covers, unless a domain is stated.
+    """Return a kernel whose domain is what its grid covers, unless an option states the grid.
 
     It has a warning that the domain is inferred.
     """
     grid_rules, is_uneven = launches.covered(kernel.grid, kernel.template)
     domain = replace(kernel, rules=", ".join([kernel.rules, *grid_rules])).domain
-    if request.domain or (request.grid and not is_uneven) or domain == kernel.domain:
+    if (request.grid and not is_uneven) or domain == kernel.domain:
         return kernel
     advice = f"state it, as by --domain '{domain}', or round up if the kernel has guards"
     if is_uneven:
