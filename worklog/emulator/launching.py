@@ -126,6 +126,9 @@ class LaunchOptions(TypedDict, total=False):
     # Per thread, which limit how many threads a block has and how many blocks run together
     # (default: 0, unknown).
     registers: int
+    # By which results of approximations, such as rcp.approx, are above the nearest float32: -1, 0
+    # or 1 (default: 0).
+    ulps: int
     # Called again and again with the number of blocks that have ended, and of all.
     progress: Callable[[int, int], None]
 
@@ -249,6 +252,7 @@ def prepare(
         budget=options.get("budget", BUDGET),
         reserved=reserved,
         together=together,
+        ulps=options.get("ulps", 0),
     )
     assert barrier.data is not None
     return PreparedLaunch(

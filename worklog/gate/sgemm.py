@@ -144,8 +144,10 @@ class SgemmChecker(Checker):
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             # Here: it imports the emulator, which a GPU's check doesn't need.
-            from worklog.gate import search
+            from worklog.gate import approximations, search
 
+            if approximations.approximate_lines(subject, self.device):
+                yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
 

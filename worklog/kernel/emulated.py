@@ -170,6 +170,7 @@ class EmulatedDevice:
         self.most_instructions = math.inf  # a launch that exceeds them raises TooLarge
         self._slices = 0  # of the running launch
         self.only_blocks: Sequence[int] | None = None  # as for worklog.emulator.launch
+        self.ulps = 0  # as for worklog.emulator.launch
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -266,6 +267,7 @@ class EmulatedDevice:
                 budget=self.budget,
                 variables=kernel.variables,
                 only_blocks=self.only_blocks,
+                ulps=self.ulps,
                 registers=kernel.compiled.registers,
                 progress=self._watch,
             )

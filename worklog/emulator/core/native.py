@@ -55,6 +55,7 @@ class CoreLaunch:
     budget: int  # instructions that a warp may take
     reserved: int  # bytes at the end of shared memory that hold zeros when a block starts
     together: int  # how many blocks may wait for each other
+    ulps: int  # by which approximations are above the nearest float32: -1, 0 or 1
 
 
 class Prepared:
@@ -157,6 +158,7 @@ def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[st
         "local_size": program.local,
         "reserved": launch.reserved,
         "budget": launch.budget,
+        "ulps": launch.ulps,
         "slice": SLICE,
         "together": -(-launch.together // blocks),
         "most_steps": MOST_STEPS if batch.traced else 0,
