@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import edges, exact, kept_state, precision
+from worklog.gate import edges, exact, kept_state, leading, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
@@ -142,14 +142,23 @@ class SgemmChecker(Checker):
         if domain.alpha:
             yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
-        if self.device.source == "emulated" and isinstance(subject, Loaded):
-            # Here: it imports the emulator, which a GPU's check doesn't need.
-            from worklog.gate import approximations, search
+        if isinstance(subject, Loaded):
+            yield from self._by_code(subject)
 
-            if approximations.approximate_lines(subject, self.device):
-                yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
-            stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
-            yield stage
+    def _by_code(self, subject: Loaded) -> Iterator[Stage]:
+        """Yield the stages that depend on the parameters and the instructions of a kernel."""
+        if subject.kernel.leading_dimensions:
+            yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
+        if self.device.source != "emulated":
+            return
+        # Here: it imports the emulator, which a GPU's check doesn't need.
+        from worklog.gate import approximations, search
+
+        if approximations.approximate_lines(subject, self.device):
+            yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
+        memory = self.buffers.memory
+        stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
+        yield stage
 
     def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
         """Yield the stages of a subject that may keep something between launches."""

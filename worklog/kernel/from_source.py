@@ -53,6 +53,8 @@ class SourceFacts:
     arguments: tuple[str, ...]  # the value that each parameter takes
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
+    # Host code or the request passes the leading dimensions: a kernel may need these values.
+    states_leading: bool
     has_trial: bool  # whether a trial may find an order or a launch, or verify an order by names
 
 
@@ -88,6 +90,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         arguments=order.arguments,
         adapted=tuple(adapted),
         warnings=tuple(warnings),
+        states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch),
     )
 
@@ -440,6 +443,17 @@ def _shared_warnings(
             f"fails: above {MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
         )
     ]
+
+
+def _states_leading(request: SourceRequest, chosen: _Chosen, arguments: tuple[str, ...]) -> bool:
+    """Return whether host code or the request passes the leading dimensions."""
+    if request.args:
+        return True
+    if not any(map(signature.is_leading_dimension, chosen.defined.parameters)) or not arguments:
+        return False
+    programs = units_of(request.programs, chosen.include, request.define)
+    units = [chosen.unit, *(unit for _, unit in programs)]
+    return stated.passes_leading_dimensions(chosen.defined, units, arguments)
 
 
 def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -> bool:

@@ -74,6 +74,8 @@ class Kernel:
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
     warnings: tuple[str, ...] = ()  # facts that the source leaves open
+    # Host code or the user passes the leading dimensions, and the kernel may need these values.
+    states_leading: bool = False
     # The arguments of from_source, if a trial may find an order or a launch that the source doesn't
     # state, or verify an order by names (worklog.kernel.trial).
     stated: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -200,6 +202,7 @@ class Kernel:
             arguments=facts.arguments,
             adapted=facts.adapted,
             warnings=facts.warnings,
+            states_leading=facts.states_leading,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
         kernel = kernel._readable()
@@ -283,6 +286,16 @@ class Kernel:
         defined = self.unit.definition(self.function)
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
+
+    @property
+    def leading_dimensions(self) -> dict[int, str]:
+        """The matrix of each leading dimension that is the length of its rows, by place.
+
+        The places are of the parameters.
+        """
+        if self.host is not None or signature.is_ladders(self.arguments):
+            return {}
+        return signature.row_lengths(self.definition.parameters, self.arguments)
 
     def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
         """Return the launch that the source states, and why launches aren't read.
