@@ -26,7 +26,7 @@ INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in 
 # lanes that have exited (PTX waits only for the others), instructions whose last bits only the
 # hardware defines, reads of a clock, and the plain first read of a loop of compare-and-swap.
 WARNINGS = (
-    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
+    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "cas-read",
 )  # fmt: skip
 
 
@@ -54,8 +54,9 @@ class Finding:
         "divergent-barrier", "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle",
         "misaligned", "read-only", "assertion", "trap", "registers", "global-race",
         "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies
-        "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of
-        wgmma "descriptor"; "deadlock", if it follows other errors; or one of WARNINGS
+        "early-overwrite", "missing-fence", "unfenced-init", "mbarrier-misuse", "wrong-phase" and
+        "byte-count"; of wgmma "descriptor"; "deadlock", if it follows other errors; or one of
+        WARNINGS
     line: of the .cu file (0: unknown, compiled without -lineinfo)
     text: that source line
     block: (x, y, z) of the first block concerned
