@@ -402,6 +402,13 @@ def test_other_addresses_of_the_matrices_are_tried():
     )
 
 
+def test_lines_that_are_left_out_are_a_clause_of_the_verdict():
+    found = checked(
+        PLAIN.replace("  float", "#if __CUDA_ARCH__ < 900\n  return;\n#endif\n  float", 1)
+    )
+    assert re.match(r"passed as fp32 for .*; not compiled for sm_90: line \d+ \(seed", str(found))
+
+
 # ------------------------------------------------------------------------------------------- what the code is made of
 
 

@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import edges, exact, kept_state, leading, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import WIDE, Compiled, Device, Kernel, Loaded, Program, Runnable, is_computed
+from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
@@ -158,7 +159,23 @@ class SgemmChecker(Checker):
             yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
         memory = self.buffers.memory
         stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
-        yield stage
+        yield replace(stage, clause=self._left_out(subject))
+
+    def _left_out(self, subject: Loaded) -> str:
+        """Return which lines #if left out of the kernel, as a clause; "" for none."""
+        coverages = getattr(self.device, "coverage", {})
+        lines = set[int]()
+        for (program, _), coverage in coverages.items():
+            if program in subject.programs:
+                lines |= {instruction.line for instruction in coverage.kernel.instructions}
+        notes: list[str] = []
+        parts = apart(
+            "the search for lines that weren't compiled",
+            lambda: left_out_lines(subject.kernel, self.device.arch, lines),
+            [],
+            notes,
+        )
+        return in_words(self.device.arch, parts)
 
     def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
         """Yield the stages of a subject that may keep something between launches."""
