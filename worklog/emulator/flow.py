@@ -108,7 +108,7 @@ def origins(
 
 
 def is_approximate(instruction: Instruction) -> bool:
-    """Return whether PTX lets a GPU's result be some ulps away from the nearest float32."""
+    """Return whether PTX lets a GPU's result differ from the nearest float32."""
     is_approximation = not {"approx", "full"}.isdisjoint(instruction.parts)
     return is_approximation and instruction.parts[-1] != "f64"
 

@@ -140,7 +140,7 @@ class PreparedLaunch:
     batch: Batch
     program: LoadedProgram
     memory: GlobalMemory
-    core: native.Prepared
+    core: native.PreparedRun
     numbers: Sequence[int]  # of the blocks to run
     is_ordered: bool  # blocks start by their numbers, whatever the schedule
     barrier: Array  # of a cooperative grid; the driver sets it to 0 before each launch
@@ -259,7 +259,7 @@ def prepare(
         batch=batch,
         program=program,
         memory=memory,
-        core=native.Prepared(program, memory, planned),
+        core=native.PreparedRun(program, memory, planned),
         numbers=numbers,
         is_ordered=len(numbers) > together and program.flow.may_wait,
         barrier=barrier.data,

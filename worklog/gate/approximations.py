@@ -52,7 +52,7 @@ def check_approximations(subject: Loaded, memory: Memory) -> Stage:
 
 
 def approximate_lines(subject: Loaded, device: Any) -> list[tuple[int, str]]:
-    """Return the lines of the subject's approximate instructions that ran, and their names.
+    """Return the lines of approximate instructions that ran, and their names.
 
     device: a worklog.kernel.emulated.EmulatedDevice
     """

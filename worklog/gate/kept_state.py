@@ -58,12 +58,12 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
         launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
         return failed(STATE, f"{launch}: {mistake}")
     names = subject.variables(large_shape)
-    keeps = f"keeps {', '.join(names)} between launches"
+    summary = f"keeps {', '.join(names)} between launches"
     return passed(
         STATE,
-        f"{keeps}: right in the first {count + 1:,} after loading",
-        note=keeps,
-        clause=f"{keeps}, tested in {count + 1:,} launches",
+        f"{summary}: right in the first {count + 1:,} after loading",
+        note=summary,
+        clause=f"{summary}, tested in {count + 1:,} launches",
     )
 
 
@@ -105,26 +105,25 @@ class _Repeated:
 
         Return the stage of the first wrong result.
         """
-        many, few = KEPT_LAUNCHES
-        count = many
+        count = KEPT_LAUNCHES[0]
         while self.launches < count:
             wrong_count = self._wrong_elements()
             if wrong_count:
                 launch = f"in launch {self.launches} after loading, at {self.shape}"
                 return failed(STATE, f"{launch}: {wrong_count} elements are wrong", wrong_count)
-            if self.launches == 2 and self._instructions * many > MOST_INSTRUCTIONS:
-                count = few
+            if self.launches == 2 and self._instructions * count > MOST_INSTRUCTIONS:
+                count = KEPT_LAUNCHES[1]
         return None
 
     def _wrong_elements(self) -> int:
         """Launch once more, and return the number of wrong elements."""
         device = self.memory.device
-        before = getattr(device, "instructions", 0)
+        start = getattr(device, "instructions", 0)
         device.fill(self.c, float(self.memory.sentinel()))
         self._launch()
         self.launches += 1
         result = device.download(self.c)
-        self._instructions = getattr(device, "instructions", 0) - before  # the emulator counts them
+        self._instructions = getattr(device, "instructions", 0) - start  # the emulator counts them
         return int((result != self.expected).sum())
 
 

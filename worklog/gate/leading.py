@@ -69,7 +69,7 @@ def _mistake(subject: Loaded, memory: Memory, places: Sequence[int]) -> str:
     old = np.zeros((shape.m, shape.n), np.float32)
     if subject.domain.beta:
         old = memory.rng.integers(-64, 64, old.shape).astype(np.float32)
-    rows = _Rows(memory, shape, _spread(a, gaps["A"]), _spread(b, gaps["B"]), gaps["C"])
+    rows = _LongRows(memory, shape, _spread(a, gaps["A"]), _spread(b, gaps["B"]), gaps["C"])
     try:
         c = rows.launch(launched, old)
     except LaunchFailed as error:
@@ -83,7 +83,7 @@ def _mistake(subject: Loaded, memory: Memory, places: Sequence[int]) -> str:
     return f"at {shape}: {wrong_count} of {expected.size} elements are wrong" if wrong_count else ""
 
 
-class _Rows:
+class _LongRows:
     """A, B and C on the device, with gaps behind their rows.
 
     a, b: with their gaps

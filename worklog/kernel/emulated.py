@@ -240,7 +240,7 @@ class EmulatedDevice:
     def prepare(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
     ) -> Callable[[], None]:
-        """Return a function that launches a kernel as `launch` does, as often as it is called.
+        """Return a function that launches a kernel, as often as it is called.
 
         A repetition takes a tenth of the time of a launch that binds its arguments anew.
 

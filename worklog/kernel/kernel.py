@@ -289,9 +289,9 @@ class Kernel:
 
     @property
     def leading_dimensions(self) -> dict[int, str]:
-        """The matrix of each leading dimension that is the length of its rows, by place.
+        """The matrix of each leading dimension, by the place of the parameter.
 
-        The places are of the parameters.
+        Only of those that are the length of the matrix' rows.
         """
         if self.host is not None or signature.is_ladders(self.arguments):
             return {}

@@ -9,7 +9,7 @@ from worklog.kernel.preprocessor import left_out
 
 
 def left_out_lines(kernel: Kernel, arch: str, compiled_lines: Collection[int]) -> list[range]:
-    """Return the lines with code that #if leaves out of the functions that are compiled.
+    """Return the lines that #if leaves out of the functions that are compiled.
 
     arch: the architecture, such as "sm_90"
     compiled_lines: those that have instructions

@@ -431,8 +431,10 @@ def prepared(
         options += ("-device-int128",)
     if text != source:
         options += (HOST_AS_DEVICE,)
-    own = {name: without_line_directives(header) for name, header in headers.items()}
-    return Program(file, without_line_directives(text), entry, options, headers=tuple(own.items()))
+    numbered = {name: without_line_directives(header) for name, header in headers.items()}
+    return Program(
+        file, without_line_directives(text), entry, options, headers=tuple(numbered.items())
+    )
 
 
 def _resolved(folders: Sequence[Any]) -> list[str]:

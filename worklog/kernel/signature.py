@@ -107,9 +107,10 @@ def is_leading_dimension(parameter: Parameter) -> bool:
 
 
 def row_lengths(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
-    """Return the matrix of each leading dimension that is the length of its rows, by place.
+    """Return the matrix of each leading dimension, by place.
 
-    A kernel for column-major matrices gets B as its A.
+    Only of those that are the length of the matrix' rows. A kernel for column-major matrices gets B
+    as its A.
     """
     passed_as = dict[str, str]()
     for parameter, value in zip(declared, values, strict=True):

@@ -242,7 +242,7 @@ def unread_leading_dimensions(defined: Definition, unit: Unit, values: Sequence[
 def passes_leading_dimensions(
     defined: Definition, units: Iterable[Unit], values: Sequence[str]
 ) -> bool:
-    """Return whether host code launches the kernel with values for its leading dimensions.
+    """Return whether host code passes the kernel's leading dimensions.
 
     values: of each parameter, by their names
     """

@@ -147,7 +147,7 @@ class Verdict(Displayable):
 
     @property
     def result(self) -> str:
-        """The class, the launches' range, clauses, and lines that never ran; or "failed"."""
+        """The class, the launches' range and the clauses; or "failed"."""
         if not self.accepted:
             return "failed"
         ranges = []

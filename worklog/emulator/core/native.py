@@ -58,7 +58,7 @@ class CoreLaunch:
     ulps: int  # by which approximations are above the nearest float32: -1, 0 or 1
 
 
-class Prepared:
+class PreparedRun:
     """A decoded program that runs on the same memory and arguments, as often as needed."""
 
     def __init__(self, program: LoadedProgram, memory: GlobalMemory, launch: CoreLaunch) -> None:
@@ -69,7 +69,7 @@ class Prepared:
         self.grain = min([4, *(site.size for site in self.decoder.owners)])
         self.lengths = [block.stop - block.start for block in program.flow.blocks]
         self.executed = np.zeros((len(self.lengths), 2), np.int64)
-        self.half = np.zeros_like(self.executed)
+        self.in_half_time = np.zeros_like(self.executed)
         self.choices = np.zeros(len(self.decoder.records), np.uint8)
         self._new_sites = _new_sites(self.decoder)
         self.sites = self._new_sites.copy()
@@ -82,7 +82,7 @@ class Prepared:
             "buffers": self.buffers,
             "numbers": self.numbers,
             "executed": self.executed,
-            "half": self.half,
+            "half": self.in_half_time,
         }
         fields = {"grain": self.grain} | _fields(program, memory.batch, launch)
         self._record = _record(self.decoder, self._arrays, fields)
@@ -117,7 +117,7 @@ class Prepared:
                 launch,
                 status=status,
                 executed=self.executed,
-                half=self.half,
+                half=self.in_half_time,
                 missing=findings.missing_arrivals(reported),
             )
         threads = np.repeat(self.executed[:, 1], self.lengths)
@@ -131,7 +131,7 @@ class Prepared:
         """Reset what a run changes. Return the cells, which must stay alive during the run."""
         self.numbers[:] = numbers
         self.executed[:] = 0
-        self.half[:] = 0
+        self.in_half_time[:] = 0
         self.choices[:] = 0
         self.sites.view(np.uint8)[:] = self._new_sites.view(np.uint8)
         cells = _cells(self.program, self.memory, self.grain)
