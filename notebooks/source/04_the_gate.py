@@ -135,6 +135,8 @@ print(
 # | line | what must hold |
 # |---|---|
 # | exact on edge shapes | bit-equal integers at shapes that tiles don't divide, with several alpha and beta |
+# | kept state | (variables that launches keep) right in the first and in up to 4,097 launches after loading |
+# | changed inputs at the same addresses | (the same kernels, host functions) no kept result is returned for other inputs |
 # | alpha, beta and C of 24 bits | none of the three is rounded to a shorter format |
 # | exact at the benchmark shape | bit-equal integers of E1, E2 and E3, by projections, at the shape that is timed |
 # | bit-equal when repeated | more launches on the same integers give the same bits; a race may not |
@@ -143,7 +145,10 @@ print(
 # | hard data | large beside small numbers, cancellation, infinities and NaN give what FP32 gives |
 # | just below the benchmark shape | the last rows and columns are right where the shape ends inside a tile |
 # | C of NaN, beta = 0 | the old C doesn't reach the result |
+# | A and B of NaN, alpha = 0 | beta C, or NaN as in FP32, which the verdict's line names |
 # | alignment | right for matrices that don't begin at an allocation's start |
+# | leading dimensions | (lda, ldb, ldc) right with longer rows and NaN behind them |
+# | approximations one ulp off | (emulator) right with div.approx and others one ulp above and below |
 # | rare paths | (emulator) right in launches that take branches which no other launch took |
 #
 # On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized

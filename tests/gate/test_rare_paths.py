@@ -372,10 +372,13 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     verdict = check(rung("shared"), on="emulated", seed=3).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
     ranges = [rf"{name} from 32 to [\d,]+ in steps of 32" for name in "MNK"]
-    assert re.fullmatch(rf"passed as fp32 for {', '.join(ranges)} \(.* ran\)", verdict.result)
+    clause = "; reads A and B where alpha is 0"
+    assert re.fullmatch(
+        rf"passed as fp32 for {', '.join(ranges)} \(.* ran\){clause}", verdict.result
+    )
     squares = replace(verdict, square=True).result
     ranges = r"M = N = K from 32 to [\d,]+ in steps of 32 \(\d+ of \d+ sizes ran\)"
-    assert re.fullmatch(f"passed as fp32 for {ranges}", squares)
+    assert re.fullmatch(f"passed as fp32 for {ranges}{clause}", squares)
 
 
 @pytest.mark.parametrize(

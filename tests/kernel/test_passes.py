@@ -12,8 +12,8 @@ from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from tests.runner.test_launches import KINDS, SETS, correct
 from tests.virtual.session import once
 from worklog.gate import SgemmChecker, compile_for
-from worklog.gate.edges import check_state
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
+from worklog.gate.kept_state import check_state
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault

@@ -65,8 +65,8 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             LAUNCH,
             0,
             r"^passed as fp32 for M from 1 to [\d,]+, N from 1 to [\d,]+, K from 1 to [\d,]+ "
-            r"\(\d+ of [\d,]+ M, \d+ of [\d,]+ N, \d+ of [\d,]+ K ran\) \(seed \d+\)\n"
-            r"mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n✓ 14 stages passed: exact on edge shapes; .*\n"
+            r"\(\d+ of [\d,]+ M, \d+ of [\d,]+ N, \d+ of [\d,]+ K ran\); reads A and B where alpha is 0 \(seed \d+\)\n"
+            r"mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n✓ 15 stages passed: exact on edge shapes; .*\n"
             r"(✓ .*\n)*✓ no race, .*\n.* registers .*\n"
             r"· at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, bound by L1 lookups.*\n"
             r"notebook 04 explains .*\ntime: \d+\.\d s\n\Z",
@@ -378,6 +378,7 @@ ON_VECTORS = PLAIN.replace(
     "  float2 v = M * K > 1 ? *reinterpret_cast<const float2*>(A) : float2();\n  float",
     1,
 ).replace("A[row", "0 * (v.x + v.y) + A[row")
+ON_FOURS = ON_VECTORS.replace("float2", "float4").replace("K > 1", "K > 3")
 SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 
 
@@ -391,10 +392,21 @@ def test_other_addresses_of_the_matrices_are_tried():
     (alignment,) = (stage for stage in stated.verdict.stages if stage.name == "alignment")
     assert "inferred" not in str(stated)
     assert alignment.detail.startswith("right with each matrix 4 and 16")
+    narrowed = check(replace(found.kernel, rules="A % 8 bytes").with_text(ON_FOURS), SMALL)
+    assert "with A at 8 bytes behind an allocation's start, which A % 8 bytes allows: " in str(
+        narrowed.verdict.reason
+    )
     wrong = checked(SHIFTED)
     assert not wrong.verdict.accepted and "with A at 4 bytes behind an allocation's start" in str(
         wrong.verdict.reason
     )
+
+
+def test_lines_that_are_left_out_are_a_clause_of_the_verdict():
+    found = checked(
+        PLAIN.replace("  float", "#if __CUDA_ARCH__ < 900\n  return;\n#endif\n  float", 1)
+    )
+    assert re.match(r"passed as fp32 for .*; not compiled for sm_90: line \d+ \(seed", str(found))
 
 
 # ------------------------------------------------------------------------------------------- what the code is made of

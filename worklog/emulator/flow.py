@@ -107,6 +107,12 @@ def origins(
     return by_register
 
 
+def is_approximate(instruction: Instruction) -> bool:
+    """Return whether PTX lets a GPU's result differ from the nearest float32."""
+    is_approximation = not {"approx", "full"}.isdisjoint(instruction.parts)
+    return is_approximation and instruction.parts[-1] != "f64"
+
+
 @dataclass(frozen=True, eq=False)
 class Flow:
     """What is known of a kernel before it runs."""
@@ -188,8 +194,7 @@ class Flow:
                             "emulator has no time"
                         )
                         notes.append((block.index, instruction, "no-time", message))
-                is_approximate = not {"approx", "full"}.isdisjoint(instruction.parts)
-                if is_approximate and instruction.parts[-1] != "f64":
+                if is_approximate(instruction):
                     message = (
                         f"{instruction.op} gives the nearest float32 here; a GPU's last "
                         "bits may differ"

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt, index
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -108,72 +108,137 @@ class Result:
         return total(self.lines)
 
 
+class LaunchOptions(TypedDict, total=False):
+    """The options of a launch."""
+
+    shared_bytes: int  # dynamic shared memory, checked as one array (default: 0)
+    races: bool  # detect races, missing waits and uninitialised shared memory (default: True)
+    count: bool  # count traffic (default: True)
+    only_blocks: Sequence[int] | None  # the blocks to run, each with its cluster (default: all)
+    source: str  # the .cu text, for messages
+    # Instructions that a warp may take (default: BUDGET). An instruction counts once for all lanes
+    # that execute it together.
+    budget: int
+    trace: bool  # keep what each warp does, in the result (default: False)
+    # The loaded module's (load_variables), which keep what this launch writes (default: those of a
+    # module that is loaded for this launch).
+    variables: Mapping[str, Array] | None
+    # Per thread, which limit how many threads a block has and how many blocks run together
+    # (default: 0, unknown).
+    registers: int
+    # By which results of approximations, such as rcp.approx, are above the nearest float32: -1, 0
+    # or 1 (default: 0).
+    ulps: int
+    # Called again and again with the number of blocks that have ended, and of all.
+    progress: Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PreparedLaunch:
+    """A launch that can be repeated on the same memory, as a loop over a kernel call does."""
+
+    batch: Batch
+    program: LoadedProgram
+    memory: GlobalMemory
+    core: native.PreparedRun
+    numbers: Sequence[int]  # of the blocks to run
+    is_ordered: bool  # blocks start by their numbers, whatever the schedule
+    barrier: Array  # of a cooperative grid; the driver sets it to 0 before each launch
+
+    def run(self, schedule: int = 0) -> Result:
+        """Run the launch once. Raises BudgetExceeded, TooLarge, UnsupportedInstruction.
+
+        schedule: as for launch()
+        """
+        self.batch.found.clear()
+        self.memory.printed = ""
+        self.memory.silent = 0
+        self.barrier[:] = 0
+        numbers = self.numbers
+        if schedule and not self.is_ordered:
+            numbers = _shuffled(self.batch, numbers, schedule)
+        executed, costs, reached, choices, steps = self.core.run(numbers, schedule)
+        program = self.program
+        _add_notes(self.batch, program, executed)
+        return Result(
+            kernel=program.kernel.name,
+            label=_label(program.kernel, schedule),
+            blocks=len(numbers),
+            findings=self.batch.findings(),
+            lines=_tally(program, executed, costs) if self.batch.counting else {},
+            printed=self.memory.lines(),
+            executed=reached,
+            instructions=_instructions(program, executed),
+            choices=choices,
+            trace=steps,
+            sites=program.sites,
+        )
+
+
 def launch(
     kernel: PtxKernel,
     grid: Sequence[int],
     block: Sequence[int] | int,
     arguments: Sequence[Any],
     *,
-    shared_bytes: int = 0,
-    races: bool = True,
-    count: bool = True,
-    only_blocks: Sequence[int] | None = None,
-    source: str = "",
-    budget: int = BUDGET,
-    trace: bool = False,
-    variables: Mapping[str, Array] | None = None,
-    registers: int = 0,
-    progress: Callable[[int, int], None] = lambda _ended, _blocks: None,
     schedule: int = 0,
+    **options: Unpack[LaunchOptions],
 ) -> Result:
     """Run the kernel on grid x block threads. Array arguments are changed in place.
 
     arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order
-    shared_bytes: dynamic shared memory, checked as one array
-    races: detect races, missing waits and uninitialised shared memory
-    count: count traffic
-    only_blocks: numbers of the blocks to run, each with its cluster
-    source: the .cu text, for messages
-    budget: instructions that a warp may take; an instruction counts once for all lanes that execute
-        it together
-    trace: keep what each warp does, in the result
-    variables: the loaded module's (load_variables), which keep what this launch writes; None: those
-        of a module that is loaded for this launch
-    registers: per thread, which limit how many threads a block has and how many blocks run
-        together; 0 if unknown
-    progress: called again and again with the number of blocks that have ended, and of all
     schedule: a seed of the order in which blocks start, and in which warps and blocks take turns,
         as a GPU may take any order. 0: by their numbers. Blocks also start by their numbers if a
         block may wait for a block that started earlier. The label names the schedule.
+    options: as LaunchOptions describes them
 
     Addresses out of bounds and similar mistakes are findings in the result: loads there yield zeros
     and stores are dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
+    return prepare(kernel, grid, block, arguments, **options).run(schedule)
+
+
+def prepare(
+    kernel: PtxKernel,
+    grid: Sequence[int],
+    block: Sequence[int] | int,
+    arguments: Sequence[Any],
+    **options: Unpack[LaunchOptions],
+) -> PreparedLaunch:
+    """Return a launch that is ready to run, once or several times.
+
+    arguments: as for launch()
+
+    Raises BadLaunch, TooLarge, UnsupportedInstruction.
+    """
+    shared_bytes = options.get("shared_bytes", 0)
+    registers = options.get("registers", 0)
+    variables = options.get("variables")
     batch = Batch(
         grid=_three(grid, "grid"),
         block=_three((block,) if isinstance(block, int) else block, "block"),
-        source=source,
-        counting=count,
-        races=races,
-        traced=trace,
-        progress=progress,
+        source=options.get("source", ""),
+        counting=options.get("count", True),
+        races=options.get("races", True),
+        traced=options.get("trace", False),
         cluster=kernel.cluster or (1, 1, 1),
     )
+    if "progress" in options:
+        batch.progress = options["progress"]
     _require_valid(batch, kernel, shared_bytes, registers)
     program = program_of(kernel, shared_bytes)
-    numbers = _numbers(batch, only_blocks)
+    numbers = _numbers(batch, options.get("only_blocks"))
     together = _together(batch, program, len(numbers), registers)
-    if schedule and (len(numbers) <= together or not program.flow.may_wait):
-        numbers = _shuffled(batch, numbers, schedule)
     _require_host_memory(batch, program, together, len(numbers))
     _require_few_parameters(kernel)
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
-    specials = _specials(batch, kernel, shared=program.shared, dynamic=shared_bytes, memory=memory)
+    barrier = _grid_barrier(memory)
+    specials = _specials(batch, kernel, program.shared, shared_bytes, barrier.base)
     _place_variables(
         program, memory, load_variables(kernel) if variables is None else variables, params
     )
-    if races:
+    if batch.races:
         memory.checked = _checked(program, memory, params)
     shared = program.shared
     reserved = 0
@@ -183,26 +248,21 @@ def launch(
     planned = native.CoreLaunch(
         specials=specials,
         shared=shared,
-        numbers=numbers,
-        budget=budget,
+        blocks=len(numbers),
+        budget=options.get("budget", BUDGET),
         reserved=reserved,
         together=together,
-        seed=schedule,
+        ulps=options.get("ulps", 0),
     )
-    executed, costs, reached, choices, steps = native.run(program, memory, planned)
-    _add_notes(batch, program, executed)
-    return Result(
-        kernel=kernel.name,
-        label=_label(kernel, schedule),
-        blocks=len(numbers),
-        findings=batch.findings(),
-        lines=_tally(program, executed, costs) if count else {},
-        printed=memory.lines(),
-        executed=reached,
-        instructions=_instructions(program, executed),
-        choices=choices,
-        trace=steps,
-        sites=program.sites,
+    assert barrier.data is not None
+    return PreparedLaunch(
+        batch=batch,
+        program=program,
+        memory=memory,
+        core=native.PreparedRun(program, memory, planned),
+        numbers=numbers,
+        is_ordered=len(numbers) > together and program.flow.may_wait,
+        barrier=barrier.data,
     )
 
 
@@ -409,22 +469,24 @@ def _place_variables(
         )
 
 
+def _grid_barrier(memory: GlobalMemory) -> AllocatedBuffer:
+    """Allocate the barrier of a cooperative grid, and return it."""
+    base = FIRST_ADDRESS + len(memory.buffers) * SPACING
+    barrier = AllocatedBuffer("the grid's barrier", base, 8, np.zeros(8, np.uint8))
+    memory.buffers.append(barrier)
+    return barrier
+
+
 def _specials(
-    batch: Batch, kernel: PtxKernel, *, shared: int, dynamic: int, memory: GlobalMemory
+    batch: Batch, kernel: PtxKernel, shared: int, dynamic: int, workspace: int
 ) -> dict[str, int]:
     """Return the special registers that are the same for all threads.
 
-    The %envreg are the driver's: two of them are the address of a cooperative grid's barrier, which
-    is allocated here.
-
     shared: bytes of the block's arrays
     dynamic: bytes of dynamic shared memory
+    workspace: the address of the grid's barrier, which the driver states in two of its %envreg
     """
     allocated = -(-shared // SMEM_UNIT) * SMEM_UNIT
-    workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
-    memory.buffers.append(
-        AllocatedBuffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8))
-    )
     specials = {
         "%nwarpid": batch.block_lanes // WARP,
         "%nsmid": SMS,

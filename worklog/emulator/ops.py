@@ -172,10 +172,10 @@ TABLE = (
     ("sat.{f32,f64}", "T", "a > 0 ? a < 1 ? a : 1 : 0"),  # also of NaN
     ("flush.{f32,f16:half}", "V", "flush_{0}(a)", "V"),
     ("odd.{up,down}.f64", "T T", "odd_sum(a, b, sizeof \"{0}\" > 3)"),
-    *((f"{name}.approx.f32", "T", f"(float){expression}") for name, expression in (
+    *((f"{name}.approx.f32", "T", f"approximated({expression})") for name, expression in (
         ("sin", "sin(a)"), ("cos", "cos(a)"), ("tanh", "tanh(a)"), ("sqrt", "sqrt((double)a)"), ("ex2", "exp2(a)"),
-        ("lg2", "log2(a)"), ("rcp", "(1 / (double)a)"), ("rsqrt", "(1 / sqrt(a))"))),
-    ("div.{approx,full}.f32", "T T", "(float)((double)a / (double)b)"),
+        ("lg2", "log2(a)"), ("rcp", "1 / (double)a"), ("rsqrt", "1 / sqrt(a)"))),
+    ("div.{approx,full}.f32", "T T", "approximated((double)a / (double)b)"),
     # Conversions.
     (f"cvt.{INT8}.{INT8}", "T", "(R)a"),
     (f"cvt.sat.{INT8}.{INT8}", "T", "(R)clamp(a, LOW, HIGH)"),

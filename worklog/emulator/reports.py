@@ -27,8 +27,7 @@ INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in 
 # hardware defines, reads of a clock, the plain first read of a loop of compare-and-swap, and copies
 # to shared memory that nobody has waited for.
 WARNINGS = (
-    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
-    "copy-at-exit",
+    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "cas-read", "copy-at-exit",
 )  # fmt: skip
 
 
@@ -56,8 +55,9 @@ class Finding:
         "divergent-barrier", "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle",
         "misaligned", "read-only", "assertion", "trap", "registers", "global-race",
         "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies
-        "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of
-        wgmma "descriptor"; "deadlock", if it follows other errors; or one of WARNINGS
+        "early-overwrite", "missing-fence", "unfenced-init", "mbarrier-misuse", "wrong-phase" and
+        "byte-count"; of wgmma "descriptor"; "deadlock", if it follows other errors; or one of
+        WARNINGS
     line: of the .cu file (0: unknown, compiled without -lineinfo)
     text: that source line
     block: (x, y, z) of the first block concerned

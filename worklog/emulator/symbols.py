@@ -30,6 +30,19 @@ def demangled(text: str) -> str:
     )
 
 
+def variable_name(symbol: str) -> str:
+    """Return the name of a variable as C++ code has it.
+
+    Such as lab::count, or gemm::count for a static variable of a function.
+    """
+    name = re.sub(r"\(anonymous namespace\)::|_INTERNAL_\w+::", "", _demangled(symbol))
+    with_parameters = ""
+    while with_parameters != name:  # parentheses may be nested
+        with_parameters = name
+        name = re.sub(r"\([^()]*\)", "", name)
+    return name
+
+
 def _demangled(symbol: str) -> str:
     """Return a symbol as C++ code has it, with its parameters; unchanged if it isn't mangled."""
     if not symbol.startswith("_Z"):

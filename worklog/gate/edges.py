@@ -1,4 +1,4 @@
-"""Stages on small shapes: exact integers, less aligned addresses, and kept variables.
+"""Stages on small shapes: exact integers, less aligned addresses, and a C that isn't read.
 
 The shapes lie around warps and tiles. Squares of a power of two hide most mistakes: M and N
 swapped, a wrong leading dimension, a K tail that is dropped, a bound that is off by one. So M, N
@@ -22,16 +22,14 @@ from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
-from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
-from worklog.problem import Domain, Float32, Float64, Shape
+from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
+from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
-STATE = "kept state"
 OLD_C = "C of NaN, beta = 0"
-# Launches on a GPU and on the emulator, after which a counter of fewer bits has wrapped around.
-KEPT_LAUNCHES = (4096, 256)
+UNREAD = "A and B of NaN, alpha = 0"
 # With an even C, all is exact.
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))
 Scalars = tuple[float, float]  # alpha, beta
@@ -82,8 +80,6 @@ SPECIAL = 33, 47  # M or N, and the other: K is the first
 VARIANTS = ((False, False), (True, False), (False, True))
 CHANGED = 3  # elements, at most
 WHOLE = 48, 64, 32
-SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
-RESIDENT = 132 * 2048  # threads, of an H200
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
@@ -411,16 +407,20 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
         if shift == 2 and needed[place] < 8:  # in between, only to know how many bytes
             continue
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        name = "ABC"[place]
+        launch = f"with {name} at {4 * shift} bytes behind an allocation's start"
         try:
-            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: shift})
+            mistake = mistake_in(subject, memory, problem, {name: shift})
         except LaunchFailed as error:
             if "misaligned" not in error.kinds:
                 raise
+            if domain.bytes_of[place] != FLOAT_BYTES:
+                in_domain = f"which {name} % {domain.bytes_of[place]} bytes allows"
+                return failed(ALIGNMENT, f"{launch}, {in_domain}: {error}")
             needed[place] = 8 * shift
             continue
         if mistake is not None:
-            distance = f"{4 * shift} bytes behind an allocation's start"
-            return failed(ALIGNMENT, f"with {'ABC'[place]} at {distance}: {mistake}")
+            return failed(ALIGNMENT, f"{launch}: {mistake}")
     stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
     if stated != domain:
         detail = f"misaligned accesses, so addresses have a domain: {stated}"
@@ -440,89 +440,68 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
 def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     """Launch with beta = 0 over a C of NaN, which BLAS and the rungs don't read.
 
-    A kernel that computes with it is right for every finite C: it passes with a note, unless its
-    domain has any data. Raises LaunchFailed.
+    Also with alpha = 0, for which a kernel may have a separate path. A kernel that computes with it
+    is right for every finite C: it passes with a note, unless its domain has any data. Raises
+    LaunchFailed.
     """
-    shape = subject.domain.padded(Shape(*SPECIAL, 16))
+    domain = subject.domain
+    shape = domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, memory.rng, subject.claimed)
-    zeros = (0.0, -0.0) if subject.domain.beta else (0.0,)
-    problems = (ExactProblem("E1", a, b, beta=beta, initial_c=math.nan) for beta in zeros)
-    if all(mistake_in(subject, memory, problem) is None for problem in problems):
+    pairs = [(1.0, 0.0)]
+    if domain.beta:
+        pairs.append((1.0, -0.0))
+    if domain.alpha:
+        pairs += [(0.0, beta) for _, beta in pairs]
+    read = [
+        (alpha, beta)
+        for alpha, beta in pairs
+        if mistake_in(
+            subject,
+            memory,
+            ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=math.nan),
+        )
+        is not None
+    ]
+    if not read:
         return passed(OLD_C, f"doesn't reach the result at {shape}")
     note = "C is read where beta is 0: NaN or infinity in it reaches the result"
-    if not subject.domain.beta:
+    if not domain.beta:
         note = (
             "C is read, though the kernel takes no beta: NaN or infinity in it reaches the result"
         )
-    if subject.domain.any_data:
+    elif all(alpha == 0 for alpha, _ in read):
+        note = "C is read where alpha and beta are 0: NaN or infinity in it reaches the result"
+    if domain.any_data:
         return failed(OLD_C, f"at {shape}: {note}")
     return passed(OLD_C, note, note=note)
 
 
-def check_state(subject: Loaded, memory: Memory) -> Stage:
-    """Check a kernel that keeps variables between launches. Raises LaunchFailed.
+def check_unread_inputs(subject: Runnable, memory: Memory) -> Stage:
+    """Launch with alpha = 0 and NaN in A and B, which BLAS doesn't read.
 
-    Loaded again, its first launch has more blocks than run at once, since they may wait for each
-    other, if its grid grows with C. Many tiny launches follow, in which a counter passes 2^8, and
-    on a GPU 2^12. Then the first launch is repeated, whose blocks may have left marks.
+    The verdict's line names a kernel that multiplies them by 0, as FP32 does and most kernels do.
+    A kernel whose results are neither BLAS' nor FP32's fails. Raises LaunchFailed.
     """
-    small = edge_shapes(subject.domain)
-    large_shape = _crowded_shape(subject) or small[-1]
-    subject.relocate()
-    large, tiny = (
-        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        for shape in (large_shape, small[0])
-    )
-    if (mistake := mistake_in(subject, memory, large)) is not None:
-        return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
-    on_gpu, on_emulator = KEPT_LAUNCHES
-    count = on_emulator if memory.device.source == "emulated" else on_gpu
-    wrong = _repeated_failure(subject, memory, tiny, count)
-    if wrong is not None:
-        return wrong
-    if (mistake := mistake_in(subject, memory, large)) is not None:
-        launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
-        return failed(STATE, f"{launch}: {mistake}")
-    note = f"keeps {', '.join(subject.variables(large_shape))} between launches"
-    return passed(STATE, f"{note}: right in the first {count + 1} after loading", note=note)
-
-
-def _crowded_shape(subject: Loaded) -> Shape | None:
-    """Return a shape at which more threads are launched than run at once, if it is small."""
-    domain = subject.domain
-    if domain.square:
-        return None
-    for side in SIDES:
-        shape = domain.padded(Shape(side, side, 1))
-        if shape.m * shape.n * shape.k > MOST_TERMS:
-            continue
-        launches, _ = subject.launches_at(shape)
-        for part, _, grid, _ in launches:
-            if math.prod(grid) * part.thread_count > RESIDENT:
-                return shape
-    return None
-
-
-def _repeated_failure(
-    subject: Loaded, memory: Memory, problem: ExactProblem, count: int
-) -> Stage | None:
-    """Return the failed stage of a problem that is launched from the second time on.
-
-    count: the number of the last launch
-    """
-    buffers = Buffers(memory, problem.a, problem.b)
-    expected = (problem.a @ problem.b).ravel()
-    memory.lend(subject, problem.shape)
-    a, b, c = buffers.abc
-    for number in range(2, count + 1):
-        memory.device.fill(c, float(memory.sentinel()))
-        # Not memory.launch, which writes to all of a GPU's registers.
-        subject.enqueue(problem.shape, 1.0, a, b, 0.0, c)
-        wrong_count = int((memory.device.download(c) != expected).sum())
-        if wrong_count:
-            launch = f"in launch {number} after loading, at {problem.shape}"
-            return failed(STATE, f"{launch}: {wrong_count} elements are wrong", wrong_count)
-    return None
+    shape = subject.domain.padded(Shape(*SPECIAL, 16))
+    a = np.full((shape.m, shape.k), np.nan, np.float32)
+    b = np.full((shape.k, shape.n), np.nan, np.float32)
+    is_read = False
+    for beta in (0.0, 2.0) if subject.domain.beta else (0.0,):
+        initial_c = old_c(shape, memory.rng)
+        result = Buffers(memory, a, b).run(subject, 0.0, beta, initial_c)
+        if result.trespass:
+            return failed(UNREAD, f"at {shape} with beta = {beta:g}: {result.trespass}")
+        is_nan = np.isnan(result.c)
+        wrong = ~is_nan & (result.c != beta * initial_c)
+        if wrong.any():
+            detail = f"{wrong.sum()} of {wrong.size} elements are neither beta C nor NaN"
+            return failed(UNREAD, f"at {shape} with beta = {beta:g}: {detail}", float(wrong.sum()))
+        if is_nan.any():
+            is_read = True
+    if not is_read:
+        return passed(UNREAD, f"don't reach the result at {shape}")
+    clause = "reads A and B where alpha is 0"
+    return passed(UNREAD, f"{clause}, which BLAS doesn't: NaN reaches the result", clause=clause)
 
 
 def mistake_in(

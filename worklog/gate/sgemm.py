@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import edges, exact, precision, sweeps
+from worklog.errors import BadSetting, LaunchFailed, apart
+from worklog.gate import edges, exact, kept_state, leading, precision, sweeps
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
@@ -38,6 +38,7 @@ from worklog.kernel import (
     Runnable,
     is_computed,
 )
+from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
@@ -138,8 +139,7 @@ class SgemmChecker(Checker):
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
-        if isinstance(subject, Loaded) and subject.variables(self.shape):
-            yield edges.check_state(subject, memory)
+        yield from self._kept_state(subject)
         if domain.alpha or domain.beta:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claimed, domain)
@@ -161,14 +161,54 @@ class SgemmChecker(Checker):
             yield hard_data
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        if domain.alpha:
+            yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         yield from self._ends(subject)
-        if self.device.source == "emulated" and isinstance(subject, Loaded):
-            # Here: it imports the emulator, which a GPU's check doesn't need.
-            from worklog.gate import search
+        if isinstance(subject, Loaded):
+            yield from self._by_code(subject)
 
-            stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
-            yield stage
+    def _by_code(self, subject: Loaded) -> Iterator[Stage]:
+        """Yield the stages that depend on the parameters and the instructions of a kernel."""
+        if subject.kernel.leading_dimensions:
+            yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
+        if self.device.source != "emulated":
+            return
+        # Here: it imports the emulator, which a GPU's check doesn't need.
+        from worklog.gate import approximations, search
+
+        if approximations.approximate_lines(subject, self.device):
+            yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
+        memory = self.buffers.memory
+        stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
+        yield replace(stage, clause=self._left_out(subject))
+
+    def _left_out(self, subject: Loaded) -> str:
+        """Return which lines #if left out of the kernel, as a clause; "" for none."""
+        coverages = getattr(self.device, "coverage", {})
+        lines = set[int]()
+        for (program, _), coverage in coverages.items():
+            if program in subject.programs:
+                lines |= {instruction.line for instruction in coverage.kernel.instructions}
+        notes: list[str] = []
+        parts = apart(
+            "the search for lines that weren't compiled",
+            lambda: left_out_lines(subject.kernel, self.device.arch, lines),
+            [],
+            notes,
+        )
+        return in_words(self.device.arch, parts)
+
+    def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
+        """Yield the stages of a subject that may keep something between launches."""
+        has_variables = bool(subject.variables(self.shape))
+        if has_variables and isinstance(subject, Loaded):
+            yield self._at_small_shapes(kept_state.check_state, subject, part=7)
+        if has_variables or subject.uses_streams:
+            memory = self.buffers.memory
+            memory.rng = self._drawn(8)
+            yield kept_state.check_replay(subject, memory, self.shape)
+            memory.rng = self._rng
 
     def _ends(self, subject: Runnable) -> Iterator[Stage]:
         """Yield the stages at the ends of the sizes that the verdict states."""
@@ -203,7 +243,7 @@ class SgemmChecker(Checker):
         return failed(sweeps.CORNERS, detail, wrong_count) if mistake else None
 
     def _at_small_shapes(
-        self, check: Callable[[Runnable, Memory], Stage], subject: Runnable, part: int
+        self, check: Callable[[Any, Memory], Stage], subject: Runnable, part: int
     ) -> Stage:
         """Return the stage of a check that no benchmark shape changes.
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -166,6 +166,13 @@ class Runnable:
         """
         raise NotImplementedError
 
+    def repeated(self, *arguments: Any) -> Callable[[], None]:
+        """Return a function that enqueues the work, as often as it is called.
+
+        arguments: as for `enqueue`
+        """
+        return partial(self.enqueue, *arguments)
+
     def collect(self, *arguments: Any) -> None:
         """Copy what a Python function returned into the outputs. Raises LaunchFailed."""
 
@@ -257,10 +264,12 @@ class Loaded(Runnable):
         return tuple(operands)
 
     def variables(self, shape: Shape) -> list[str]:  # noqa: D102
+        from worklog.emulator.symbols import variable_name  # here: a GPU doesn't need the emulator
+
         launches, _ = self.launches_at(shape)
         names = dict[str, None]()
         for _, loaded, _, _ in launches:
-            names |= dict.fromkeys(loaded.compiled.variables)
+            names |= dict.fromkeys(map(variable_name, loaded.compiled.variables))
         return [*names]
 
     def is_relocatable(self, shape: Shape) -> bool:  # noqa: D102
@@ -293,6 +302,21 @@ class Loaded(Runnable):
         arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)
         for _, loaded, grid, threads in launches:
             self.device.launch(loaded, grid, threads, arguments)
+
+    def repeated(self, *arguments: Any) -> Callable[[], None]:  # noqa: D102
+        prepare = getattr(self.device, "prepare", None)  # the emulator's
+        if prepare is None:
+            return super().repeated(*arguments)
+        shape, *values = arguments
+        launches, _ = self.launches_at(shape)
+        bound = launches[0][0].bind(shape, *values, self.workspace)
+        calls = [prepare(loaded, grid, threads, bound) for _, loaded, grid, threads in launches]
+
+        def enqueue_all() -> None:
+            for call in calls:
+                call()
+
+        return enqueue_all
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the kernel, its resources and its launches.

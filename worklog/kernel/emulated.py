@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.core.native import SLICE
 from worklog.emulator.coverage import Coverage
-from worklog.emulator.launching import BUDGET, Result, launch
+from worklog.emulator.launching import BUDGET, PreparedLaunch, Result, prepare
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
@@ -169,6 +170,7 @@ class EmulatedDevice:
         self.most_instructions = math.inf  # a launch that exceeds them raises TooLarge
         self._slices = 0  # of the running launch
         self.only_blocks: Sequence[int] | None = None  # as for worklog.emulator.launch
+        self.ulps = 0  # as for worklog.emulator.launch
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -233,6 +235,17 @@ class EmulatedDevice:
 
         Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings.
         """
+        self.prepare(kernel, grid, block, arguments)()
+
+    def prepare(
+        self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
+    ) -> Callable[[], None]:
+        """Return a function that launches a kernel, as often as it is called.
+
+        A repetition takes a tenth of the time of a launch that binds its arguments anew.
+
+        Raises LaunchFailed and UnsupportedInstruction.
+        """
         names = kernel.program.arguments or ("",) * len(arguments)
         values = []
         for name, argument in zip(names, arguments, strict=True):
@@ -241,10 +254,8 @@ class EmulatedDevice:
                 values.append(Pointer(data, data.nbytes, name, argument.skew))
             else:
                 values.append(argument)
-        self._slices = 0
-        self._require_instructions()
         with naming(kernel.program):
-            self.last = launch(
+            prepared = prepare(
                 kernel.kernel,
                 grid,
                 block,
@@ -256,10 +267,24 @@ class EmulatedDevice:
                 budget=self.budget,
                 variables=kernel.variables,
                 only_blocks=self.only_blocks,
+                ulps=self.ulps,
                 registers=kernel.compiled.registers,
                 progress=self._watch,
-                schedule=self._launches[kernel, grid],
             )
+        return partial(self._run, kernel, grid, block, prepared)
+
+    def _run(
+        self,
+        kernel: EmulatedKernel,
+        grid: tuple[int, ...],
+        block: Block,
+        prepared: PreparedLaunch,
+    ) -> None:
+        """Run a launch, and keep what it did."""
+        self._slices = 0
+        self._require_instructions()
+        with naming(kernel.program):
+            self.last = prepared.run(self._launches[kernel, grid])
         self.instructions += self.last.instructions
         self._launches[kernel, grid] += 1
         self.findings += self.last.findings

@@ -13,7 +13,7 @@ from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Program
-from worklog.kernel.launch import Launch
+from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
@@ -48,10 +48,13 @@ class SourceFacts:
     launch: Launch
     template: Mapping[str, int]
     rules: str  # of the domain
+    states_domain: bool  # in the request, or in a comment that is read
     claimed: str  # the precision class
     arguments: tuple[str, ...]  # the value that each parameter takes
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
+    # Host code or the request passes the leading dimensions: a kernel may need these values.
+    states_leading: bool
     has_trial: bool  # whether a trial may find an order or a launch, or verify an order by names
 
 
@@ -66,7 +69,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         launch = of_source.launch
         order = _unbound(chosen, order, of_source)
     launch = _with_options(launch, request, chosen)
-    rules, remarks = _domain(request, chosen, of_source.rules)
+    rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
     origin = _origin(request, of_source)
     code = _code(request, chosen, launch)
     adapted = [
@@ -82,10 +85,12 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         launch=launch,
         template=chosen.template,
         rules=rules,
+        states_domain=states_domain,
         claimed=request.claimed or chosen.claims,
         arguments=order.arguments,
         adapted=tuple(adapted),
         warnings=tuple(warnings),
+        states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch),
     )
 
@@ -350,19 +355,21 @@ def _with_options(launch: Launch, request: SourceRequest, chosen: _Chosen) -> La
 
 def _domain(
     request: SourceRequest, chosen: _Chosen, host_rules: tuple[str, ...]
-) -> tuple[str, list[str]]:
-    """Return the rules of the domain, and where the source states them.
+) -> tuple[str, bool, list[str]]:
+    """Return the rules of the domain, whether it is stated, and where the source states it.
 
     host_rules: rules of the sizes at which the host code launches the kernel
     """
     if request.domain:
-        return request.domain, []
+        return request.domain, True, []
     text = launches.own_part(request.source, chosen.unit, chosen.defined, "domain")
     rules, remarks = launches.domain(text, chosen.template)
     if rules == "any" and host_rules:
         rules = ", ".join(host_rules)
         remarks = [f"domain: {rules}; the host code launches it at no other size"]
-    return rules, remarks
+        return rules, False, remarks
+    is_unread = any(remark.startswith(UNREAD_DOMAIN) for remark in remarks)
+    return rules, bool(launches.stated(text, "domain")) and not is_unread, remarks
 
 
 def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
@@ -436,6 +443,17 @@ def _shared_warnings(
             f"fails: above {MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
         )
     ]
+
+
+def _states_leading(request: SourceRequest, chosen: _Chosen, arguments: tuple[str, ...]) -> bool:
+    """Return whether host code or the request passes the leading dimensions."""
+    if request.args:
+        return True
+    if not any(map(signature.is_leading_dimension, chosen.defined.parameters)) or not arguments:
+        return False
+    programs = units_of(request.programs, chosen.include, request.define)
+    units = [chosen.unit, *(unit for _, unit in programs)]
+    return stated.passes_leading_dimensions(chosen.defined, units, arguments)
 
 
 def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -> bool:

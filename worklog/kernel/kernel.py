@@ -74,6 +74,8 @@ class Kernel:
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
     warnings: tuple[str, ...] = ()  # facts that the source leaves open
+    # Host code or the user passes the leading dimensions, and the kernel may need these values.
+    states_leading: bool = False
     # The arguments of from_source, if a trial may find an order or a launch that the source doesn't
     # state, or verify an order by names (worklog.kernel.trial).
     stated: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -200,9 +202,11 @@ class Kernel:
             arguments=facts.arguments,
             adapted=facts.adapted,
             warnings=facts.warnings,
+            states_leading=facts.states_leading,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
-        return _with_domain_of_grid(_readable(kernel), request)
+        kernel = _readable(kernel)
+        return kernel if facts.states_domain else _with_domain_of_grid(kernel, request)
 
     @classmethod
     @hinted
@@ -265,6 +269,16 @@ class Kernel:
         defined = self.unit.definition(self.function)
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
+
+    @property
+    def leading_dimensions(self) -> dict[int, str]:
+        """The matrix of each leading dimension, by the place of the parameter.
+
+        Only of those that are the length of the matrix' rows.
+        """
+        if signature.is_ladders(self.arguments):
+            return {}
+        return signature.row_lengths(self.definition.parameters, self.arguments)
 
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
@@ -615,13 +629,13 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:
-    """Return a kernel whose domain is what its grid covers, unless a domain is stated.
+    """Return a kernel whose domain is what its grid covers, unless an option states the grid.
 
     It has a warning that the domain is inferred.
     """
     grid_rules, is_uneven = launches.covered(kernel.grid, kernel.template)
     domain = replace(kernel, rules=", ".join([kernel.rules, *grid_rules])).domain
-    if request.domain or (request.grid and not is_uneven) or domain == kernel.domain:
+    if (request.grid and not is_uneven) or domain == kernel.domain:
         return kernel
     advice = f"state it, as by --domain '{domain}', or round up if the kernel has guards"
     if is_uneven:

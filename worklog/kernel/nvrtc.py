@@ -26,6 +26,7 @@ from typing import Any
 from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, install_command
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.disk_cache import cached
+from worklog.kernel.preprocessor import without_line_directives
 from worklog.kernel.resources import Compiled, shared_widths
 from worklog.kernel.source import INCLUDE, LINE, blank, included, needs_sm_90a, uncommented
 from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
@@ -430,7 +431,10 @@ def prepared(
         options += ("-device-int128",)
     if text != source:
         options += (HOST_AS_DEVICE,)
-    return Program(file, text, entry, options, headers=tuple(headers.items()))
+    numbered = {name: without_line_directives(header) for name, header in headers.items()}
+    return Program(
+        file, without_line_directives(text), entry, options, headers=tuple(numbered.items())
+    )
 
 
 def _resolved(folders: Sequence[Any]) -> list[str]:

@@ -194,8 +194,9 @@ def _run_blocks(
             races=False,
             only_blocks=blocks,
         )
-        if result.findings:
-            raise BadLaunch(f"{code.name} at {shape}: {result.findings[0].at(kernel.file)}")
+        for finding in result.findings:
+            if finding.is_error:
+                raise BadLaunch(f"{kernel.entry} at {shape}: {finding.at(kernel.file)}")
         out = combined(1, out, weight, result.lines)
     return out
 
@@ -315,7 +316,7 @@ def _counted_bound(kernel: Kernel, shape: Shape, gpu: Gpu) -> Bound:
     """Return the bound of one launch, by counting a few blocks. Raises as bound() does."""
     built, label = emulated.build(kernel.program, gpu.arch)
     with emulated.naming(kernel.program):
-        code = load(built.ptx, built.symbol, built.shared_accesses)
+        code = load(built.ptx, built.symbol, built.shared_accesses, kernel.entry)
         _require_equal_blocks(code, kernel, shape)
         counts = counts_at(code, kernel, shape)
         first_block = counts_at(code, kernel, shape, {0: 1})

@@ -6,10 +6,12 @@ Each token has its place in the source.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from worklog.kernel.source import uncommented
 
 # Qualifiers that the grammar of CUDA doesn't know are removed: they don't change a definition.
 _BUILT_IN = (
@@ -27,6 +29,8 @@ _BUILT_IN = (
     "__DRIVER_TYPES_H__ 1",
     "__CUDA_RUNTIME_H__ 1",
 )
+_LINE_DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(?:line\b|\d+[ \t]+")[^\n]*', re.MULTILINE)
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(ifdef|ifndef|if|elif|elifdef|elifndef|else|endif)\b")
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|constant)\s*\)\)")
 
 
@@ -101,6 +105,53 @@ def preprocessed(source: str, define: Sequence[str]) -> PreprocessedSource:
     return PreprocessedSource("".join(text), (*starts, length), (*places, len(source)), macros)
 
 
+def without_line_directives(source: str) -> str:
+    """Return a source without #line, so that each line keeps its number in the file."""
+    return _LINE_DIRECTIVE.sub(lambda match: " " * len(match[0]), source)
+
+
+def left_out(source: str, define: Sequence[str]) -> list[range]:
+    """Return the lines with code that #if leaves out, from 1 on.
+
+    define: macros, as for preprocessed()
+    """
+    kept_lines = set[int]()
+    breaks = [match.end() for match in re.finditer("\n", source)]
+    code = preprocessed(source, define)
+    for start, stop, place in zip(code.starts, code.starts[1:], code.places, strict=False):
+        if code.text[start:stop].strip():
+            kept_lines.add(bisect_right(breaks, place) + 1)
+    groups = list[range]()
+    for lines in _groups(source):
+        if lines and kept_lines.isdisjoint(lines):
+            if groups and groups[-1].stop == lines[0]:
+                groups[-1] = range(groups[-1].start, lines[-1] + 1)
+            else:
+                groups.append(range(lines[0], lines[-1] + 1))
+    return groups
+
+
+def _groups(source: str) -> Iterator[list[int]]:
+    """Yield the lines with code between two directives of conditions."""
+    lines = list[int]()
+    depth = 0
+    is_continued = False
+    for number, line in enumerate(uncommented(source).splitlines(), 1):
+        is_directive = is_continued or line.lstrip().startswith("#")
+        is_continued = is_directive and line.rstrip().endswith("\\")
+        condition = _CONDITION.match(line)
+        if condition:
+            yield lines
+            lines = []
+            if condition[1].startswith("if"):
+                depth += 1
+            elif condition[1] == "endif":
+                depth -= 1
+        elif depth and line.strip() and not is_directive:
+            lines.append(number)
+    yield lines
+
+
 def _simplified(source: str) -> str:
     """Return a source in the dialect that pcpp and the grammar know, with the same places.
 
@@ -108,4 +159,4 @@ def _simplified(source: str) -> str:
     """
     text = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
     text = _ATTRIBUTE.sub(lambda match: f"__{match[1]}__".ljust(len(match[0])), text)
-    return text.replace("\r", " ")
+    return without_line_directives(text.replace("\r", " "))

@@ -18,6 +18,7 @@ from worklog.problem import SGEMM, Parameter
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
 MATRICES = ("A", "B", "C")
+COLUMNS = {"A": "K", "B": "N", "C": "N"}
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
@@ -103,6 +104,26 @@ def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ..
 def is_leading_dimension(parameter: Parameter) -> bool:
     """Return whether a parameter is a leading dimension by its name: lda, ldb or ldc."""
     return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
+
+
+def row_lengths(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
+    """Return the matrix of each leading dimension, by place.
+
+    Only of those that are the length of the matrix' rows. A kernel for column-major matrices gets B
+    as its A.
+    """
+    passed_as = dict[str, str]()
+    for parameter, value in zip(declared, values, strict=True):
+        if parameter.pointer and value in MATRICES:
+            passed_as[matrix_of(parameter.name)] = value
+    lengths = dict[int, str]()
+    for place, parameter in enumerate(declared):
+        if not is_leading_dimension(parameter):
+            continue
+        matrix = passed_as.get(parameter.name[-1].upper(), "")
+        if matrix and values[place].removeprefix(WIDE) == COLUMNS[matrix]:
+            lengths[place] = matrix
+    return lengths
 
 
 def is_ladders(values: Sequence[str]) -> bool:

@@ -239,6 +239,17 @@ def unread_leading_dimensions(defined: Definition, unit: Unit, values: Sequence[
     return warnings
 
 
+def passes_leading_dimensions(
+    defined: Definition, units: Iterable[Unit], values: Sequence[str]
+) -> bool:
+    """Return whether host code passes the kernel's leading dimensions.
+
+    values: of each parameter, by their names
+    """
+    dimensions = (_leading_dimensions_passed(defined, unit, values) for unit in units)
+    return any(any(texts.values()) for texts in dimensions)
+
+
 def _leading_dimensions_passed(
     defined: Definition, unit: Unit, values: Sequence[str]
 ) -> dict[int, list[str]]:

@@ -62,6 +62,7 @@ class Stage:
     detail: what was checked; or what was found, if it failed
     where: the wrong elements, if they are known
     note: a remark for the reader of a passed check
+    clause: what the verdict's line states about a passed check
     """
 
     name: str
@@ -72,13 +73,20 @@ class Stage:
     where: ErrorMap | None = None
     seconds: float = 0.0
     note: str = ""
+    clause: str = ""
 
 
 def passed(
-    name: str, detail: str, *, measured: float = 0, limit: float = 0, note: str = ""
+    name: str,
+    detail: str,
+    *,
+    measured: float = 0,
+    limit: float = 0,
+    note: str = "",
+    clause: str = "",
 ) -> Stage:
     """Return a stage that passed; by default an exact stage without wrong elements."""
-    return Stage(name, True, measured, limit, detail, note=note)
+    return Stage(name, True, measured, limit, detail, note=note, clause=clause)
 
 
 def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = None) -> Stage:
@@ -141,7 +149,7 @@ class Verdict(Displayable):
 
     @property
     def result(self) -> str:
-        """The class, the launches' range and number, and lines that never ran; or "failed"."""
+        """The class, the launches' range and number, and the clauses; or "failed"."""
         if not self.accepted:
             return "failed"
         ranges = []
@@ -153,8 +161,9 @@ class Verdict(Displayable):
         if ranges and self.square:
             ranges = [ranges[0].replace("M", "M = N = K", 1)]
         launches = f" for {', '.join(ranges)}{self._ran_in_words()}" if ranges else ""
-        never_ran = "".join(f"; {lines}" for lines in self.never_ran)
-        return f"passed as {self.precision}{launches}{never_ran}"
+        clauses = [stage.clause for stage in self.stages if stage.clause]
+        clauses += [str(lines) for lines in self.never_ran]
+        return "; ".join([f"passed as {self.precision}{launches}", *clauses])
 
     def _ran_in_words(self) -> str:
         """Return how many values within the launches' range ran, behind a blank; "" if unknown."""

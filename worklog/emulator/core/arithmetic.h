@@ -165,6 +165,18 @@ static inline float as_float(uint32_t bits) {
 static inline double power(int exponent) { return with_bits((uint64_t)(exponent + 1023) << 52); }
 
 /* x, or a zero of its sign if x is subnormal. */
+/* By how many ulps approximations are above the nearest float32, of the launch that runs. */
+static int ulps_above;
+
+/* An approximation of a result. PTX ISA allows each of them an error of 1 ulp at least, but states
+ * 0, infinity, NaN, and the 1 of ex2 and cos at 0. */
+static inline float approximated(double exact) {
+  float x = (float)exact;
+  if (!ulps_above || !(fabsf(x) < FLT_MAX) || x == 0 || fabsf(x) == 1)
+    return x;
+  return nextafterf(x, ulps_above > 0 ? INFINITY : -INFINITY);
+}
+
 static inline float flush_f32(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
 
 /* The same of a half. */

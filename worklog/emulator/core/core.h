@@ -336,6 +336,7 @@ typedef struct {
   int32_t together, resident_count, turn, ended, basic_blocks, halved, stuck_number;
   int32_t reserved;      /* bytes at the end of shared memory that hold zeros when a block starts */
   int32_t waits;         /* whether threads may wait for others in loops */
+  int32_t ulps;          /* by which approximations are above the nearest float32: -1, 0 or 1 */
   const Layout *layouts; /* of tensor maps, by their numbers */
   /* whether mbarriers, bulk copies or the like order accesses */
   int32_t layouts_count, orders_more;

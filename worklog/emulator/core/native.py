@@ -47,67 +47,106 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class CoreLaunch:
-    """What a launch runs, and within which limits."""
+    """What launches run, and within which limits."""
 
     specials: Mapping[str, int]  # the registers that are the same for all threads
     shared: int  # bytes of shared memory per block
-    numbers: Sequence[int]  # of the blocks to run
+    blocks: int  # the number of blocks to run
     budget: int  # instructions that a warp may take
     reserved: int  # bytes at the end of shared memory that hold zeros when a block starts
     together: int  # how many blocks may wait for each other
-    seed: int  # of the order in which warps and blocks take turns
+    ulps: int  # by which approximations are above the nearest float32: -1, 0 or 1
 
 
-def run(
-    program: LoadedProgram, memory: GlobalMemory, launch: CoreLaunch
-) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
-    """Run blocks of a decoded program. Findings go to the batch.
+class PreparedRun:
+    """A decoded program that runs on the same memory and arguments, as often as needed."""
 
-    Return how often each basic block ran, in warps and threads; the costs of access sites; how many
-    threads reached each instruction, and its choices (see core.h); and the trace, if the batch is
-    traced.
-    """
-    decoder = decoded(program)
-    grain = min([4, *(site.size for site in decoder.owners)])
-    cells = _cells(program, memory, grain)
-    executed = np.zeros((len(program.flow.blocks), 2), np.int64)
-    arrays = {
-        **_arrays(decoder, launch.specials),
-        "buffers": _buffers(memory, cells),
-        "numbers": np.asarray(launch.numbers, np.int64),
-        "executed": executed,
-        "half": np.zeros_like(executed),
-    }
-    fields = {"grain": grain, "buffers_count": len(arrays["buffers"])}
-    record_of_launch = _launch(decoder, arrays, fields | _fields(program, memory.batch, launch))
-    status, events, trace = _run(program, memory, record_of_launch, len(launch.numbers))
-    reported = findings.reported(events)
-    for event in reported:
-        findings.report(program, memory, event, launch.shared)
-    _require_finished(decoder, record_of_launch, status, len(trace))
-    if status in ENDLESS:
-        findings.report_endless(
-            program,
-            memory.batch,
-            record_of_launch,
-            status=status,
-            executed=executed,
-            half=arrays["half"],
-            missing=findings.missing_arrivals(program, reported),
-        )
-    lengths = [block.stop - block.start for block in program.flow.blocks]
-    threads = np.repeat(executed[:, 1], lengths)
-    costs = [*zip(decoder.owners, arrays["sites"]["costs"].tolist(), strict=True)]
-    choices = arrays["choices"][: len(threads)]
-    return executed.tolist(), costs, tuple(threads.tolist()), choices, trace
+    def __init__(self, program: LoadedProgram, memory: GlobalMemory, launch: CoreLaunch) -> None:
+        self.program = program
+        self.memory = memory
+        self.launch = launch
+        self.decoder = decoded(program)
+        self.grain = min([4, *(site.size for site in self.decoder.owners)])
+        self.lengths = [block.stop - block.start for block in program.flow.blocks]
+        self.executed = np.zeros((len(self.lengths), 2), np.int64)
+        self.in_half_time = np.zeros_like(self.executed)
+        self.choices = np.zeros(len(self.decoder.records), np.uint8)
+        self._new_sites = _new_sites(self.decoder)
+        self.sites = self._new_sites.copy()
+        self.buffers = _buffers(memory)
+        self.numbers = np.zeros(launch.blocks, np.int64)
+        self._arrays = {
+            **_constants(self.decoder, launch.specials),
+            "sites": self.sites,
+            "choices": self.choices,
+            "buffers": self.buffers,
+            "numbers": self.numbers,
+            "executed": self.executed,
+            "half": self.in_half_time,
+        }
+        fields = {"grain": self.grain} | _fields(program, memory.batch, launch)
+        self._record = _record(self.decoder, self._arrays, fields)
+
+    def run(
+        self, numbers: Sequence[int], seed: int
+    ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
+        """Run blocks. Findings go to the batch.
+
+        Return how often each basic block ran, in warps and threads; the costs of access sites, if
+        the batch counts; how many threads reached each instruction, and its choices (see core.h);
+        and the trace, if the batch is traced.
+
+        numbers: of the blocks to run
+        seed: of the order in which warps and blocks take turns
+        """
+        decoder = self.decoder
+        memory = self.memory
+        cells = self._reset(numbers)
+        launch: Any = self._record.copy().view(record("Launch")).view(np.recarray)[0]
+        launch["seed"] = seed
+        status, events, trace = _run(self.program, memory, launch, len(numbers))
+        cells.clear()
+        reported = findings.reported(events)
+        for event in reported:
+            findings.report(self.program, memory, event, self.launch.shared)
+        _require_finished(decoder, launch, status, len(trace))
+        if status in ENDLESS:
+            findings.report_endless(
+                self.program,
+                memory.batch,
+                launch,
+                status=status,
+                executed=self.executed,
+                half=self.in_half_time,
+                missing=findings.missing_arrivals(self.program, reported),
+            )
+        threads = np.repeat(self.executed[:, 1], self.lengths)
+        costs = list[tuple[Site, list[int]]]()
+        if memory.batch.counting:
+            costs = [*zip(decoder.owners, self.sites["costs"].tolist(), strict=True)]
+        choices = self.choices[: len(threads)].copy()
+        return self.executed.tolist(), costs, tuple(threads.tolist()), choices, trace
+
+    def _reset(self, numbers: Sequence[int]) -> dict[int, Array]:
+        """Reset what a run changes. Return the cells, which must stay alive during the run."""
+        self.numbers[:] = numbers
+        self.executed[:] = 0
+        self.in_half_time[:] = 0
+        self.choices[:] = 0
+        self.sites.view(np.uint8)[:] = self._new_sites.view(np.uint8)
+        cells = _cells(self.program, self.memory, self.grain)
+        for place, buffer in enumerate(self.memory.buffers):
+            if buffer.base in cells:
+                self.buffers[place]["cells"] = cells[buffer.base].ctypes.data
+        return cells
 
 
 def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[str, Any]:
-    """Return the core's numbers of a launch."""
+    """Return the numbers of a launch that are the same in each run."""
     blocks = math.prod(batch.cluster)
     stride = max(1, launch.shared) if blocks == 1 else batch.stride(launch.shared)
     return {
-        "clusters_count": len(launch.numbers) // blocks,
+        "clusters_count": launch.blocks // blocks,
         "basic_blocks": len(program.flow.blocks),
         "grid": batch.grid,
         "block": batch.block,
@@ -119,8 +158,8 @@ def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[st
         "local_size": program.local,
         "reserved": launch.reserved,
         "budget": launch.budget,
+        "ulps": launch.ulps,
         "slice": SLICE,
-        "seed": launch.seed,
         "together": -(-launch.together // blocks),
         "most_steps": MOST_STEPS if batch.traced else 0,
         "most_frames": MOST_FRAMES,
@@ -147,21 +186,14 @@ def _cells(program: LoadedProgram, memory: GlobalMemory, grain: int) -> dict[int
     return cells
 
 
-def _buffers(memory: GlobalMemory, cells: Mapping[int, Array]) -> Array:
-    """Return the records of the buffers.
-
-    They have the cells' addresses, so the cells must stay alive.
-    """
+def _buffers(memory: GlobalMemory) -> Array:
+    """Return the records of the buffers, without the cells' addresses."""
     records = np.zeros(len(memory.buffers), record("Buffer"))
-    records["base"] = [buffer.base for buffer in memory.buffers]
-    records["size"] = [buffer.size for buffer in memory.buffers]
-    records["writable"] = [buffer.writable for buffer in memory.buffers]
-    records["data"] = [
-        0 if buffer.data is None else _address(buffer.data) for buffer in memory.buffers
-    ]
-    for number, buffer in enumerate(memory.buffers):
-        if buffer.base in cells:
-            records["cells"][number] = _address(cells[buffer.base])
+    for of_buffer, buffer in zip(records, memory.buffers, strict=True):
+        of_buffer["base"] = buffer.base
+        of_buffer["size"] = buffer.size
+        of_buffer["writable"] = buffer.writable
+        of_buffer["data"] = 0 if buffer.data is None else _address(buffer.data)
     return records
 
 
@@ -174,42 +206,50 @@ def _address(array: Array) -> int:
     return address
 
 
-def _arrays(decoder: Decoder, specials: Mapping[str, int]) -> dict[str, Array]:
-    """Return the arrays of a decoded program that the core reads and writes."""
+def _new_sites(decoder: Decoder) -> Array:
+    """Return the records of the access sites before a run."""
+    sites: Array = decoder.sites.copy()
+    sites["buffer"] = NONE
+    return sites
+
+
+def _constants(decoder: Decoder, specials: Mapping[str, int]) -> dict[str, Array]:
+    """Return the arrays of a decoded program that the core only reads.
+
+    specials: the registers that are the same for all threads
+    """
     image = decoder.image.copy()
     for name, offset in decoder.launched.items():
         image[offset : offset + SLOT].view(np.uint32)[:] = specials[name]
-    sites = decoder.sites.copy()
-    sites["buffer"] = NONE
     places = [(SPECIALS.index(name), offset) for name, offset in decoder.specials.items()]
     return {
         "code": decoder.records,
-        "sites": sites,
         "image": image,
-        "choices": np.zeros(len(decoder.records), np.uint8),
         "specials": np.array(places, np.int32),
         "lists": np.array(decoder.lists, np.int32),
         "layouts": np.frombuffer(b"".join(LAYOUTS), LAYOUT),
     }
 
 
-def _launch(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, Any]) -> Any:
-    """Return the core's record of a launch.
+def _record(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, Any]) -> Array:
+    """Return the bytes of the core's record of a launch.
 
     It has the arrays' addresses, so the arrays must stay alive.
     """
-    launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
+    launch: Any = np.zeros(1, record("Launch"))
     for name, array in arrays.items():
         launch[name] = _address(array)
     for name, value in fields.items():
         launch[name] = value
+    launch["buffers_count"] = len(arrays["buffers"])
     launch["code_count"] = len(arrays["code"])
     launch["sites_count"] = len(arrays["sites"])
     launch["layouts_count"] = len(arrays["layouts"])
     launch["special_count"] = len(arrays["specials"])
     launch["file_size"] = arrays["image"].nbytes
     launch["scratch"] = decoder.scratch
-    return launch
+    record_bytes: Array = launch.view(np.uint8)
+    return record_bytes
 
 
 def _run(
@@ -230,8 +270,8 @@ def _run(
                     ctypes.c_uint32.from_address(count).value = number
             ended = int(launch.next) - int(launch.resident_count)
             memory.batch.progress(ended * cluster_blocks, blocks)
-        events = _copied(launch.events, launch.events_count, record("Event"))
-        trace = _copied(launch.traced, launch.traced_count, STEP)
+        events = _copied(launch["events"], launch["events_count"], record("Event"))
+        trace = _copied(launch["traced"], launch["traced_count"], STEP)
     finally:
         core.launch_free(start)
     return status, events, trace
@@ -258,6 +298,8 @@ def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) ->
 
 def _copied(start: int, count: int, dtype: np.dtype[Any]) -> Array:
     """Return a copy of a list of the core's."""
+    if not count:
+        return np.zeros(0, dtype)
     return np.frombuffer(
         bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype
     )

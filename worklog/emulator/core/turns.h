@@ -346,6 +346,7 @@ static int round_of(Launch *l, int64_t *left) {
 int launch_run(Launch *l) {
   int64_t left = l->slice;
   int status;
+  ulps_above = l->ulps;
   l->prints_count = 0;
   if (l->status == PRINTING)
     l->status = DONE;

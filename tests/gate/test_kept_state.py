@@ -1,0 +1,158 @@
+"""What a kernel keeps between launches: counters that run over, and results that are returned for other inputs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gate.kernels import summed
+from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from worklog.emulator.symbols import variable_name
+from worklog.gate import Memory, kept_state
+from worklog.gate.kept_state import check_replay, check_state
+from worklog.kernel import Kernel, Loaded
+from worklog.kernel.emulated import EmulatedDevice
+from worklog.problem import Domain, Float32, Shape
+from worklog.runs import Stage, Verdict
+
+SHAPE = Shape(40, 24, 20)
+SOURCE = Path(__file__).with_name("kept_state.cu")
+
+
+def loaded(*define: str) -> Loaded:
+    """Return the kernel of the file on the emulator."""
+    kernel = Kernel.from_file(
+        SOURCE, grid="(N + 15) / 16, (M + 15) / 16", block="16, 16", define=define
+    )
+    subject = kernel.load(EmulatedDevice())
+    assert isinstance(subject, Loaded)
+    return subject
+
+
+def memory_of(subject: Any, seed: int = 0) -> Memory:
+    return Memory(subject.device, np.random.default_rng(seed))
+
+
+# --------------------------------------------------------------------------------------------------------------- counters
+
+
+@pytest.fixture
+def _no_crowd(monkeypatch):
+    """The first launch is small, so that the test is."""
+    monkeypatch.setattr(kept_state, "SIDES", ())
+
+
+@pytest.mark.usefixtures("_no_crowd")
+def test_a_counter_that_runs_over_in_launch_4097_fails():
+    subject = loaded("COUNTED", "LIMIT=4096")
+    stage = check_state(subject, memory_of(subject))
+    assert not stage.passed and "in launch 4097, 4096 after the last at 130x190x70" in stage.detail
+
+
+@pytest.mark.usefixtures("_no_crowd")
+@pytest.mark.parametrize(
+    ("limit", "most", "launches"), [(65, 2**23, 65), (64, 2**23, 0), (17, 2**10, 17)]
+)
+def test_the_verdict_says_how_many_launches_kept_variables_are_tested_in(
+    monkeypatch, limit, most, launches
+):
+    """Launches that would take long are fewer."""
+    monkeypatch.setattr(kept_state, "KEPT_LAUNCHES", (64, 16))
+    monkeypatch.setattr(kept_state, "MOST_INSTRUCTIONS", most)
+    subject = loaded("COUNTED", f"LIMIT={limit}")
+    stage = check_state(subject, memory_of(subject))
+    assert stage.passed is bool(launches)
+    if launches:
+        keeps = "keeps kept::launches between launches"
+        assert Verdict((stage,), "fp32").result == (
+            f"passed as fp32; {keeps}, tested in {launches} launches"
+        )
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("plain", "plain"),
+        ("_ZN3lab5countE", "lab::count"),
+        ("_ZZ1kPfE8launches", "k::launches"),
+        ("_ZZ1fILi3EEiiPFfiEE5inner", "f<3>::inner"),
+        ("_ZN27_INTERNAL_00000000_4_k_cu_k29_GLOBAL__N__00000000_4_k_cu_k6hiddenE", "hidden"),
+    ],
+)
+def test_a_variable_is_named_as_in_the_source(symbol, name):
+    assert variable_name(symbol) == name
+
+
+# ---------------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seen", [Shape(33, 47, 33), SHAPE])
+def test_a_kernel_that_keeps_c_by_samples_fails_on_every_seed(seen, seed):
+    subject = loaded("REPLAYED")
+    stage = check_replay(subject, memory_of(subject, seed), seen)
+    assert not stage.passed and "C is the result of the launch before, kept and" in stage.detail
+
+
+def replaying(key_of: Callable[[Problem], Any], from_size: int = 0) -> NumpySubject:
+    """Return a kernel that keeps its last result, and returns it if a key of the inputs is as before."""
+    kept: dict[Any, Float32] = {}
+
+    def function(p: Problem) -> None:
+        key = (p.m, p.n, p.k, key_of(p))
+        result = kept.get(key) if p.m >= from_size else None
+        if result is None:
+            result = summed(p.a, p.b)
+        kept.clear()
+        kept[key] = result
+        p.c[:] = result
+
+    return NumpySubject(NumpyDevice(), function, Domain(alpha=False, beta=False))
+
+
+def whole(p: Problem) -> bytes:
+    """Return all elements."""
+    return p.a.tobytes() + p.b.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("key_of", "from_size", "change"),
+    [
+        (lambda p: 0, 0, "one element of A changed"),
+        (lambda p: p.a.tobytes(), 0, "one element of B changed"),
+        (lambda p: p.b.tobytes(), 0, "one element of A changed"),
+        (lambda p: (float(p.a.sum()), float(p.b.sum())), 0, "two rows of A exchanged"),
+        (lambda p: (p.a.sum(axis=1).tobytes(), p.b.tobytes()), 0, "two columns of A exchanged"),
+        (lambda p: (np.abs(p.a).tobytes(), p.b[::2].tobytes()), 0, "one element of"),
+        (lambda p: p.b.tobytes(), 40, "at 40x24x20, with one element of A changed"),
+        (whole, 0, ""),
+    ],
+    ids=["shape", "A", "B", "sums", "sums of rows", "halves", "large ones", "right"],
+)
+def test_a_result_that_is_kept_for_other_inputs_fails_and_is_right_for_the_same(
+    key_of, from_size, change
+):
+    subject = replaying(key_of, from_size)
+    stage: Stage = check_replay(subject, memory_of(subject), SHAPE)
+    assert stage.passed is (change == "") and change in stage.detail, stage.detail
+
+
+def test_a_write_outside_of_c_in_a_repeated_launch_fails():
+    def spilling(p: Problem) -> None:
+        p.c[:] = summed(p.a, p.b)
+        p.c_buffer.beyond(0, 1)[-1] = 0
+
+    subject = NumpySubject(NumpyDevice(), spilling)
+    assert "it wrote outside C" in check_replay(subject, memory_of(subject), SHAPE).detail
+
+
+def test_a_small_checked_shape_is_launched_and_a_large_one_is_not():
+    subject = replaying(whole)
+    small, large = (
+        check_replay(subject, memory_of(subject), shape).detail
+        for shape in (SHAPE, Shape(4096, 4096, 4096))
+    )
+    assert small.startswith("30 launches at 33x47x33 and 40x24x20")
+    assert large.startswith("15 launches at 33x47x33,")

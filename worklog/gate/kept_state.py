@@ -1,0 +1,194 @@
+"""Stages for what a kernel keeps between launches: variables in device memory, and results.
+
+A kernel that keeps a counter can be right until it has wrapped around. A kernel that keeps C can
+return it for other inputs, if it compares only their addresses or some samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from worklog.gate import exact
+from worklog.gate.edges import MOST_TERMS, SPECIAL, edge_shapes, mistake_in
+from worklog.gate.exact import ExactProblem
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.kernel import Loaded, Runnable
+from worklog.problem import Float32, Shape
+from worklog.runs import Stage, failed, passed
+
+STATE = "kept state"
+REPLAY = "changed inputs at the same addresses"
+# Launches after which a counter of fewer bits has wrapped around. The emulator makes the first
+# number of them if they execute at most so many instructions of warps, else the second.
+KEPT_LAUNCHES = (4096, 256)
+MOST_INSTRUCTIONS = 2**23
+SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
+RESIDENT = 132 * 2048  # threads, of an H200
+# Launches on the same inputs, after which a kernel may keep its result.
+UNCHANGED = 3
+SINGLE = 3  # times that one element of A changes, and one of B
+
+
+def check_state(subject: Loaded, memory: Memory) -> Stage:
+    """Check a kernel that keeps variables between launches. Raises LaunchFailed.
+
+    Loaded again, its first launch has more blocks than run at once, since they may wait for each
+    other, if its grid grows with C. Many tiny launches follow, in which a counter passes 2^12, or
+    2^8 on the emulator if they are long. Then the first launch is repeated, whose blocks may have
+    left marks.
+    """
+    small = edge_shapes(subject.domain)
+    large_shape = _crowded_shape(subject) or small[-1]
+    subject.relocate()
+    large, tiny = (
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        for shape in (large_shape, small[0])
+    )
+    if (mistake := mistake_in(subject, memory, large)) is not None:
+        return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
+    repeated = _Repeated(subject, memory, tiny)
+    failure = repeated.failure()
+    if failure is not None:
+        return failure
+    count = repeated.launches
+    if (mistake := mistake_in(subject, memory, large)) is not None:
+        launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
+        return failed(STATE, f"{launch}: {mistake}")
+    names = subject.variables(large_shape)
+    summary = f"keeps {', '.join(names)} between launches"
+    return passed(
+        STATE,
+        f"{summary}: right in the first {count + 1:,} after loading",
+        note=summary,
+        clause=f"{summary}, tested in {count + 1:,} launches",
+    )
+
+
+def _crowded_shape(subject: Loaded) -> Shape | None:
+    """Return a shape at which more threads are launched than run at once, if it is small."""
+    domain = subject.domain
+    if domain.square:
+        return None
+    for side in SIDES:
+        shape = domain.padded(Shape(side, side, 1))
+        if shape.m * shape.n * shape.k > MOST_TERMS:
+            continue
+        launches, _ = subject.launches_at(shape)
+        for part, _, grid, _ in launches:
+            if math.prod(grid) * part.thread_count > RESIDENT:
+                return shape
+    return None
+
+
+class _Repeated:
+    """One problem, launched from the second launch after loading on.
+
+    launches: the number of the last launch so far
+    """
+
+    def __init__(self, subject: Loaded, memory: Memory, problem: ExactProblem) -> None:
+        self.memory = memory
+        self.shape = problem.shape
+        self.buffers = Buffers(memory, problem.a, problem.b)
+        self.expected = (problem.a @ problem.b).ravel()
+        self.launches = 1
+        memory.lend(subject, problem.shape)
+        a, b, self.c = self.buffers.abc
+        # Not memory.launch, which writes to all of a GPU's registers.
+        self._launch = subject.repeated(problem.shape, 1.0, a, b, 0.0, self.c)
+
+    def failure(self) -> Stage | None:
+        """Launch as often as the instructions of the first launch allow.
+
+        Return the stage of the first wrong result.
+        """
+        count = KEPT_LAUNCHES[0]
+        while self.launches < count:
+            wrong_count = self._wrong_elements()
+            if wrong_count:
+                launch = f"in launch {self.launches} after loading, at {self.shape}"
+                return failed(STATE, f"{launch}: {wrong_count} elements are wrong", wrong_count)
+            if self.launches == 2 and self._instructions * count > MOST_INSTRUCTIONS:
+                count = KEPT_LAUNCHES[1]
+        return None
+
+    def _wrong_elements(self) -> int:
+        """Launch once more, and return the number of wrong elements."""
+        device = self.memory.device
+        start = getattr(device, "instructions", 0)
+        device.fill(self.c, float(self.memory.sentinel()))
+        self._launch()
+        self.launches += 1
+        result = device.download(self.c)
+        self._instructions = getattr(device, "instructions", 0) - start  # the emulator counts them
+        return int((result != self.expected).sum())
+
+
+def check_replay(subject: Runnable, memory: Memory, checked_shape: Shape) -> Stage:
+    """Change A and B at the same addresses, shape and scalars. Raises LaunchFailed.
+
+    First in single elements, then in the order of rows and columns, and at last in all elements, so
+    that neither samples nor sums of them tell all inputs apart.
+
+    checked_shape: also launched, if it is small
+    """
+    shapes = [subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))]
+    terms = checked_shape.m * checked_shape.n * checked_shape.k
+    if checked_shape != shapes[0] and terms <= MOST_TERMS:
+        shapes.append(checked_shape)
+    launches = 0
+    for shape in shapes:
+        a, b = exact.family("E1", shape, memory.rng, subject.claimed)
+        buffers = Buffers(memory, a, b)
+        former = _product(a, b)
+        for change, new_a, new_b in _changed_inputs(a, b, memory.rng):
+            launches += 1
+            buffers.restore(new_a, new_b)
+            result = buffers.run(subject)
+            if result.trespass:
+                return failed(REPLAY, f"at {shape}: {result.trespass}")
+            right = _product(new_a, new_b)
+            wrong_count = int((result.c != right).sum())
+            if wrong_count:
+                detail = f"at {shape}, {change}: {wrong_count} of {right.size} elements are wrong"
+                if change and np.array_equal(result.c, former):
+                    detail += ": C is the result of the launch before, kept and returned"
+                return failed(REPLAY, detail, wrong_count)
+            former = right
+    places = " and ".join(map(str, shapes))
+    return passed(REPLAY, f"{launches} launches at {places}, no element wrong")
+
+
+def _product(a: Float32, b: Float32) -> Float32:
+    """Return A B of integers."""
+    return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+
+
+def _changed_inputs(
+    a: Float32, b: Float32, rng: np.random.Generator
+) -> Iterator[tuple[str, Float32, Float32]]:
+    """Yield A and B with the change since the launch before, in words."""
+    for _ in range(UNCHANGED):
+        yield "with inputs that are as before", a, b
+    matrices = {"A": a, "B": b}
+    for name in "AB" * SINGLE:
+        changed = matrices[name].copy()
+        changed.reshape(-1)[int(rng.integers(changed.size))] *= -1
+        matrices[name] = changed
+        yield f"with one element of {name} changed", matrices["A"], matrices["B"]
+    for name in "AB":
+        for axis, lines in enumerate(("rows", "columns")):
+            size = matrices[name].shape[axis]
+            if size < 2:
+                continue
+            pair = rng.permutation(size)[:2]
+            order = np.arange(size)
+            order[pair] = pair[::-1]
+            matrices[name] = np.take(matrices[name], order, axis)
+            yield f"with two {lines} of {name} exchanged", matrices["A"], matrices["B"]
+    for name in "AB":
+        matrices[name] = -matrices[name]
+        yield f"with all of {name} changed", matrices["A"], matrices["B"]
