@@ -27,6 +27,7 @@ from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
+from worklog.kernel.clang import Outside, compile_with_clang, outside_in
 from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
@@ -144,12 +145,19 @@ class EmulatedDevice:
 
     arch: the architecture to compile for
     races, count, budget: as for worklog.emulator.launch
+    has_bounds: whether clang compiles, with checks of the bounds of arrays
     """
 
     source = "emulated"
 
     def __init__(
-        self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET
+        self,
+        arch: str = "sm_90",
+        *,
+        races: bool = True,
+        count: bool = False,
+        budget: int = BUDGET,
+        has_bounds: bool = False,
     ) -> None:
         self.arch = arch
         self.label = label(
@@ -158,6 +166,8 @@ class EmulatedDevice:
         self.races = races
         self.count = count
         self.budget = budget
+        self.has_bounds = has_bounds
+        self.outside: Outside | None = None  # the first access out of the bounds of an array
         self.last: Result | None = None  # of the latest launch
         self.findings: list[Finding] = []  # of all launches
         self.printed: tuple[str, ...] = ()  # by the first launch that prints
@@ -178,10 +188,13 @@ class EmulatedDevice:
         Like loading a CUDA module, each call sets the kernel's __device__ variables to their
         initial values. Launches keep what they write there.
 
-        Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
+        Raises CompileFailed, NvrtcMissing, UnsupportedInstruction; ClangMissing with has_bounds.
         """
-        out, origin = build(program, self.arch)
-        self.label = max(self.label, origin, key=len)
+        if self.has_bounds:
+            out = compile_with_clang(program, self.arch, bounds=True)
+        else:
+            out, origin = build(program, self.arch)
+            self.label = max(self.label, origin, key=len)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses, program.entry)
         return EmulatedKernel(program, kernel, out, load_variables(kernel))
@@ -264,6 +277,8 @@ class EmulatedDevice:
         self._launches[kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
+        if self.has_bounds:
+            self.outside = self.outside or outside_in(self.last.printed)
         faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]
         self._faults += faults
         if kernel.program.arguments and not faults:
