@@ -264,6 +264,7 @@ DEVICE int clock() { return __nvvm_read_ptx_sreg_clock(); }
 DEVICE void __nanosleep(unsigned ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
 #undef DEVICE
 
+#ifdef WORKLOG_BOUNDS
 // An access out of the bounds of an array, as -fsanitize=array-bounds reports it. The printed line
 // is read by worklog/kernel/clang.py.
 struct __worklog_array_type {
@@ -289,3 +290,4 @@ extern "C" __device__ __attribute__((noinline)) void __ubsan_handle_out_of_bound
          place->array->name);
   asm volatile("exit;");
 }
+#endif

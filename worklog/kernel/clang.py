@@ -36,8 +36,11 @@ FIXED_OPTIONS = (
 # reports more than a trap: the index and the array's type.
 BOUNDS = (
     *("-Xclang", "-fsanitize=array-bounds", "-Xclang", "-fsanitize-recover=array-bounds"),
+    "-DWORKLOG_BOUNDS",
     "-fstrict-flex-arrays=1",  # an array at the end of a struct is checked, unless it has 1 element
 )
+# Of results of code that clang has compiled because NVRTC is missing.
+NOTE = "compiled by clang, because NVRTC is missing: no registers, no SASS, no cuda_fp16.h"
 ENTRY = "worklog_entry"  # a variable with the kernel's address, behind the source
 
 
@@ -167,9 +170,8 @@ def _compile_error(program: Program, log: str) -> CompileFailed:
         return CompileFailed(f"{program.name}: {log.strip()}")
     file = Path(error["file"]).name
     number = int(error["line"])
-    lines = program.source.splitlines() if file == program.name else []
-    line = f"\n    {lines[number - 1].strip()}" if 0 < number <= len(lines) else ""
-    return CompileFailed(f"{file}:{number}: {error['text']}{line}")
+    message = f"{file}:{number}: {error['text']}"
+    return CompileFailed(f"{message}\n    {_line(program, file, number)}".rstrip())
 
 
 @dataclass(frozen=True)
@@ -180,17 +182,33 @@ class Outside:
     line: int
     index: int
     array: str  # its type, as "float[4]"
+    text: str  # that source line
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: index {self.index} is out of bounds of {self.array}"
+        place = f"{self.file}:{self.line}"
+        return f"{place}: index {self.index} is out of bounds of {self.array}\n    {self.text}"
 
 
 _OUTSIDE = re.compile(r"out of bounds: (.+):(\d+): index (-?\d+) of '(.+)'")
 
 
-def outside_in(printed: Sequence[str]) -> Outside | None:
-    """Return the first access out of bounds that code compiled with `bounds` has printed."""
+def outside_in(printed: Sequence[str], program: Program) -> Outside | None:
+    """Return the first access out of bounds that a program has printed.
+
+    printed: by a launch of code that is compiled with `bounds`
+    """
     for line in printed:
-        if match := _OUTSIDE.fullmatch(line):
-            return Outside(match[1], int(match[2]), int(match[3]), match[4])
+        match = _OUTSIDE.fullmatch(line)
+        if match:
+            file = Path(match[1]).name
+            number = int(match[2])
+            return Outside(file, number, int(match[3]), match[4], _line(program, file, number))
     return None
+
+
+def _line(program: Program, file: str, number: int) -> str:
+    """Return a line of a program's source or of one of its headers; "" if it isn't known."""
+    texts = {Path(name).name: text for name, text in program.headers}
+    texts[program.name] = program.source
+    lines = texts.get(file, "").splitlines()
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""

@@ -35,6 +35,7 @@ from worklog.kernel import (
     Solution,
     find_problem,
 )
+from worklog.kernel.clang import NOTE
 from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
@@ -95,7 +96,8 @@ class Checked:
             document["problem"] = self.shape
         if self.compiled:
             for name in ("registers", "stack_bytes", "shared_bytes", "arch"):
-                document[name] = getattr(self.compiled, name)
+                value = getattr(self.compiled, name)
+                document[name] = value if self.compiled.has_resources or name == "arch" else None
         document["findings"] = [asdict(finding) for finding in self.findings]
         document["printed"] = list(self.printed)
         document["adapted"] = list(self.kernel.adapted)
@@ -197,7 +199,7 @@ class Checked:
             if self.unchecked_arrays:
                 lines[-1] += f"; local arrays not checked: {self.unchecked_arrays}"
         compiled = self.compiled
-        if compiled is not None:
+        if compiled is not None and compiled.has_resources:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory "
                 "per thread, "
@@ -384,7 +386,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
         checked,
         label=label,
         compiled=replace(compiled, cubin=b""),
-        notes=tuple(compiled.mix.notes),
+        notes=tuple(compiled.mix.notes if compiled.has_resources else [NOTE, *compiled.mix.notes]),
         warnings=tuple(compiled.mix.warnings(kernel.claimed)),
     )
 
