@@ -73,6 +73,20 @@ INDEX(gridDim, dim3, nctaid)
 #undef INDEX
 #define warpSize 32
 
+// Types of host code, which is run on the emulator to read its launches.
+enum cudaError { cudaSuccess };
+using cudaError_t = cudaError;
+using cudaStream_t = struct CUstream_st *;
+using cudaEvent_t = struct CUevent_st *;
+struct cudaLaunchAttribute;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute *attrs;
+  unsigned numAttrs;
+};
+
 // Synchronisation. clang knows __syncthreads itself.
 #define ORDER(NAME, PTX) DEVICE void NAME() { asm volatile(PTX ";" ::: "memory"); }
 ORDER(__threadfence, "fence.acq_rel.gpu")
@@ -95,11 +109,11 @@ SYNC_RESULT(__syncthreads_or, "or")
 #undef SYNC_RESULT
 
 // The bits of a value, and the instructions of one operand or two or three of one type.
-#define BITS(NAME, TO, FROM, BUILTIN) DEVICE TO NAME(FROM x) { return __builtin_bit_cast(TO, x); }
-BITS(__float_as_int, int, float, )
-BITS(__float_as_uint, unsigned, float, )
-BITS(__int_as_float, float, int, )
-BITS(__uint_as_float, float, unsigned, )
+#define BITS(NAME, TO, FROM) DEVICE TO NAME(FROM x) { return __builtin_bit_cast(TO, x); }
+BITS(__float_as_int, int, float)
+BITS(__float_as_uint, unsigned, float)
+BITS(__int_as_float, float, int)
+BITS(__uint_as_float, float, unsigned)
 #undef BITS
 #define PTX1(NAME, T, C, PTX)                                                                    \
   DEVICE T NAME(T a) { T out; asm(PTX " %0, %1;" : "=" C(out) : C(a)); return out; }
@@ -133,25 +147,53 @@ DEVICE float ceilf(float a) { return __builtin_ceilf(a); }
 DEVICE float truncf(float a) { return __builtin_truncf(a); }
 DEVICE float rintf(float a) { return __builtin_rintf(a); }
 DEVICE float copysignf(float a, float b) { return __builtin_copysignf(a, b); }
+DEVICE double ceil(double a) { return __builtin_ceil(a); }
+DEVICE float ceil(float a) { return __builtin_ceilf(a); }
+DEVICE double floor(double a) { return __builtin_floor(a); }
+DEVICE float floor(float a) { return __builtin_floorf(a); }
+DEVICE double trunc(double a) { return __builtin_trunc(a); }
+DEVICE double round(double a) { return __builtin_round(a); }
+DEVICE double rint(double a) { return __builtin_rint(a); }
+DEVICE double fmin(double a, double b) { return __builtin_fmin(a, b); }
+DEVICE double fmax(double a, double b) { return __builtin_fmax(a, b); }
 DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 DEVICE double fabs(double a) { return __builtin_fabs(a); }
+DEVICE float sqrt(float a) { return __builtin_sqrtf(a); }
 DEVICE double sqrt(double a) { return __builtin_sqrt(a); }
+#define FUNNEL(NAME, PTX)                                                                        \
+  DEVICE unsigned NAME(unsigned low, unsigned high, unsigned shift) {                            \
+    unsigned out;                                                                                \
+    asm("shf." PTX ".b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(shift));        \
+    return out;                                                                                  \
+  }
+FUNNEL(__funnelshift_l, "l.wrap")
+FUNNEL(__funnelshift_r, "r.wrap")
+FUNNEL(__funnelshift_lc, "l.clamp")
+FUNNEL(__funnelshift_rc, "r.clamp")
+#undef FUNNEL
+extern __device__ double pow(double, double);  // the host header names it; a call is an error
+// Exact for powers of two, as in the size of a grid.
+DEVICE double log2(double a) {
+  const long long bits = __builtin_bit_cast(long long, a);
+  int exponent = (int)(bits >> 52) - 1023;
+  double rest = __builtin_bit_cast(double, bits << 12 >> 12 | 1023LL << 52), out = exponent;
+  for (double bit = 0.5; bit > 1e-16; bit *= 0.5) {
+    rest *= rest;
+    if (rest >= 2) rest *= 0.5, out += bit;
+  }
+  return out;
+}
 DEVICE int abs(int a) { return __builtin_abs(a); }
 DEVICE int __popc(unsigned a) { return __builtin_popcount(a); }
 DEVICE int __clz(int a) { return a ? __builtin_clz(a) : 32; }
 DEVICE int __ffs(int a) { return __builtin_ffs(a); }
-#define SMALLER_LARGER(T)                                                                        \
-  DEVICE T min(T a, T b) { return b < a ? b : a; }                                               \
-  DEVICE T max(T a, T b) { return a < b ? b : a; }
-SMALLER_LARGER(int)
-SMALLER_LARGER(unsigned)
-SMALLER_LARGER(long)
-SMALLER_LARGER(unsigned long)
-SMALLER_LARGER(long long)
-SMALLER_LARGER(unsigned long long)
-#undef SMALLER_LARGER
+// Of two types, as with NVRTC; floats by the rules for NaN.
+template <class S, class T> DEVICE auto min(S a, T b) { return b < a ? b + a * 0 : a + b * 0; }
+template <class S, class T> DEVICE auto max(S a, T b) { return a < b ? b + a * 0 : a + b * 0; }
 DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
+DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 
 // Exchange between the lanes of a warp, of values of 32 bits.
 #define SHUFFLE(NAME, PTX, LIMIT)                                                                \
@@ -173,30 +215,31 @@ DEVICE unsigned __activemask() {
   asm volatile("activemask.b32 %0;" : "=r"(out));
   return out;
 }
-#define VOTE(NAME, T, PTX, R)                                                                    \
+#define VOTE(NAME, T, PTX)                                                                       \
   DEVICE T NAME(unsigned mask, int predicate) {                                                  \
     unsigned out;                                                                                \
     asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; " PTX " }"                            \
                  : "=r"(out) : "r"(predicate), "r"(mask));                                       \
     return out;                                                                                  \
   }
-VOTE(__ballot_sync, unsigned, "vote.sync.ballot.b32 %0, p, %2;", )
-VOTE(__any_sync, int, "vote.sync.any.pred q, p, %2; selp.b32 %0, 1, 0, q;", )
-VOTE(__all_sync, int, "vote.sync.all.pred q, p, %2; selp.b32 %0, 1, 0, q;", )
+VOTE(__ballot_sync, unsigned, "vote.sync.ballot.b32 %0, p, %2;")
+VOTE(__any_sync, int, "vote.sync.any.pred q, p, %2; selp.b32 %0, 1, 0, q;")
+VOTE(__all_sync, int, "vote.sync.all.pred q, p, %2; selp.b32 %0, 1, 0, q;")
 #undef VOTE
 #define REDUCE(NAME, T, PTX)                                                                     \
   DEVICE T NAME(unsigned mask, T value) {                                                        \
     T out;                                                                                       \
-    asm volatile("redux.sync." PTX " %0, %1, %2;" : "=r"(out) : "r"(value), "r"(mask));          \
+    asm volatile(PTX " %0, %1, %2;" : "=r"(out) : "r"(value), "r"(mask));          \
     return out;                                                                                  \
   }
-REDUCE(__reduce_add_sync, int, "add.s32")
-REDUCE(__reduce_add_sync, unsigned, "add.u32")
-REDUCE(__reduce_min_sync, int, "min.s32")
-REDUCE(__reduce_min_sync, unsigned, "min.u32")
-REDUCE(__reduce_max_sync, int, "max.s32")
-REDUCE(__reduce_max_sync, unsigned, "max.u32")
-REDUCE(__match_any_sync, unsigned, "")
+REDUCE(__reduce_add_sync, int, "redux.sync.add.s32")
+REDUCE(__reduce_add_sync, unsigned, "redux.sync.add.u32")
+REDUCE(__reduce_min_sync, int, "redux.sync.min.s32")
+REDUCE(__reduce_min_sync, unsigned, "redux.sync.min.u32")
+REDUCE(__reduce_max_sync, int, "redux.sync.max.s32")
+REDUCE(__reduce_max_sync, unsigned, "redux.sync.max.u32")
+REDUCE(__match_any_sync, unsigned, "match.any.sync.b32")
+REDUCE(__match_any_sync, int, "match.any.sync.b32")
 #undef REDUCE
 
 // Memory.
@@ -248,6 +291,11 @@ DEVICE size_t __cvta_generic_to_shared(const void *p) {
 HINT(cs) HINT(cg) HINT(ca) HINT(cv) HINT(wb) HINT(wt)
 #undef HINT
 template <class T> DEVICE T __ldg(const T *p) { return *p; }
+
+DEVICE void *memcpy(void *to, const void *from, size_t size) {
+  return __builtin_memcpy(to, from, size);
+}
+DEVICE void *memset(void *to, int value, size_t size) { return __builtin_memset(to, value, size); }
 
 // Messages, ends and clocks.
 extern "C" __device__ int printf(const char *, ...);

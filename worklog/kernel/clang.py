@@ -32,9 +32,12 @@ FIXED_OPTIONS = (
     *("-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-S", "-w"),
     "-gline-tables-only",
 )
+# Unrolls loops over tiles, as NVRTC does, so that the accumulators aren't in local memory.
+FAST = ("-O3", "-mllvm", "-unroll-threshold=3000")
 # The driver doesn't pass this option on for NVPTX without -fsanitize-trap, and clang.cuh's handler
 # reports more than a trap: the index and the array's type.
 BOUNDS = (
+    "-O1",
     *("-Xclang", "-fsanitize=array-bounds", "-Xclang", "-fsanitize-recover=array-bounds"),
     "-DWORKLOG_BOUNDS",
     "-fstrict-flex-arrays=1",  # an array at the end of a struct is checked, unless it has 1 element
@@ -99,7 +102,7 @@ def compile_with_clang(program: Program, arch: str, *, bounds: bool = False) -> 
 def _options(program: Program, bounds: bool) -> tuple[str, ...]:
     """Return the options of a program, in clang's terms."""
     options = [option for option in program.options if option.startswith(("-std=", "-D", "-I"))]
-    return (*options, *(BOUNDS if bounds else ()), "-O1" if bounds else "-O3")
+    return (*options, *(BOUNDS if bounds else FAST))
 
 
 def _wrapped(program: Program) -> str:
@@ -140,7 +143,7 @@ def _ptx(tool: Path, program: Program, options: tuple[str, ...]) -> bytes:
         source = folder / "source.cu"
         source.write_text(_wrapped(program), encoding="utf-8")
         out = folder / "source.ptx"
-        command = (tool, "clang", *options, f"-I{folder}", "-o", out, source)
+        command = (str(tool), "clang", *options, f"-I{folder}", "-o", str(out), str(source))
         try:
             process = subprocess.run(
                 command,
@@ -169,6 +172,8 @@ def _compile_error(program: Program, log: str) -> CompileFailed:
     if error is None:
         return CompileFailed(f"{program.name}: {log.strip()}")
     file = Path(error["file"]).name
+    if file == ENTRY:
+        return CompileFailed(f"{program.name}: there is no kernel {program.entry}: {error['text']}")
     number = int(error["line"])
     message = f"{file}:{number}: {error['text']}"
     return CompileFailed(f"{message}\n    {_line(program, file, number)}".rstrip())

@@ -26,8 +26,8 @@ from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
-from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
-from worklog.kernel.clang import ClangMissing, Outside, compile_with_clang, outside_in
+from worklog.errors import CompileFailed, LaunchFailed, NvrtcMissing, WorklogError
+from worklog.kernel.clang import NOTE, ClangMissing, Outside, compile_with_clang, outside_in
 from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
@@ -72,6 +72,8 @@ def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
             return shipped
         try:
             return compile_with_clang(program, arch), label(arch) + BY_CLANG
+        except CompileFailed as error:
+            raise CompileFailed(f"{error}\n{NOTE}") from missing
         except ClangMissing as no_clang:
             raise NvrtcMissing(
                 f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in "
