@@ -235,7 +235,7 @@ def _run(
 def _main_loops(compiled: Sequence[Compiled]) -> Sass:
     """Return the main loops of the compiled code, or why there is none."""
     if not all(out.cubin for out in compiled):
-        return Sass(note="no SASS: only NVRTC's code comes with machine code")
+        return Sass(note="no SASS: there is no machine code; it needs NVRTC")
     loops = {out.arch: loop for out in compiled if (loop := loop_of(out.cubin, out.symbol))}
     if not loops:
         return Sass(note=no_sass())
