@@ -218,6 +218,7 @@ def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_sa
         inspected
     )
     request.getfixturevalue("no_nvrtc")
+    monkeypatch.setattr("worklog.kernel.clang.find_spec", lambda _name: None)
     inspected = inspect(rung("shared"), Shape.of(256))
     assert inspected.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
     assert inspected.main.registers == 32 and "needs NVRTC" in inspected.sass.note

@@ -54,6 +54,7 @@ def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc):
 def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
     no_nvrtc, monkeypatch, tmp_path
 ):
+    monkeypatch.setattr("worklog.kernel.clang.find_spec", lambda _name: None)
     program = rung("naive").program
     with pytest.raises(
         NvrtcMissing,

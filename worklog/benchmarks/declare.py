@@ -23,9 +23,7 @@ from typing import Any, NoReturn
 from worklog.benchmarks.call import Call, CrossCheck
 from worklog.errors import BadSetting, Skipped, listed, meant
 from worklog.gpu.clocks import Datapath
-from worklog.kernel import Device, HostFunction, Runnable
-from worklog.kernel.host_function import loan_of, signature_of
-from worklog.kernel.kernel import HostKernel
+from worklog.kernel import Device, HostFunction, HostKernel, Runnable, loan_of, signature_of
 from worklog.problem import Point
 from worklog.problem.axes import Axis, Space
 from worklog.runs import Gpu

@@ -189,7 +189,11 @@ def _as_instruction(text: str, registers: _Registers) -> str:
     guard = call["guard"] or ""
     names = re.findall(r"[\w$]+", call["params"] or "")
     if call["name"] in CALLED:
-        return f"{guard}{CALLED[call['name']]} {', '.join(_values(text, call, names))};"
+        instruction = f"{guard}{CALLED[call['name']]} {', '.join(_values(text, call, names))};"
+        # clang computes arguments between their stores.
+        before = _PARAM.sub("", text[: call.start()])
+        after = _PARAM.sub("", text[call.end() :])
+        return _DECLARED.sub("", f"{before}{instruction}{after}")
     results = dict[str, str]()
     arguments = dict[str, str]()
     prefixes = {name: f"%arg{number}" for number, name in enumerate(names)}

@@ -15,8 +15,7 @@ from worklog.errors import LaunchFailed
 from worklog.gate import exact
 from worklog.gate.edges import SPECIAL
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.kernel import Loaded, Runnable
-from worklog.kernel.signature import COLUMNS, WIDE
+from worklog.kernel import COLUMNS, WIDE, Loaded, Runnable
 from worklog.problem import Float32, Shape
 from worklog.runs import Stage, failed, passed
 

@@ -14,15 +14,16 @@ from worklog.kernel.device import (
     Program,
     Runnable,
 )
-from worklog.kernel.host_function import LABEL, HostFunction
-from worklog.kernel.kernel import Dispatcher, Kernel, Sides, SourceOptions
+from worklog.kernel.host_function import LABEL, HostFunction, loan_of, signature_of
+from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceOptions
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import WIDE, is_computed
+from worklog.kernel.signature import COLUMNS, WIDE, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
+    "COLUMNS",
     "COMPILE_OPTIONS",
     "EXAMPLE_GRID",
     "LABEL",
@@ -37,6 +38,7 @@ __all__ = [
     "Device",
     "Dispatcher",
     "HostFunction",
+    "HostKernel",
     "Kernel",
     "Loaded",
     "Program",
@@ -46,7 +48,9 @@ __all__ = [
     "evaluate",
     "is_computed",
     "launch_text",
+    "loan_of",
     "rung",
+    "signature_of",
     "source_folder",
     "split_list",
 ]

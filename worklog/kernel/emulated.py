@@ -27,7 +27,8 @@ from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
-from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
+from worklog.errors import CompileFailed, LaunchFailed, NvrtcMissing, WorklogError
+from worklog.kernel.clang import NOTE, ClangMissing, Outside, compile_with_clang, outside_in
 from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
@@ -36,6 +37,7 @@ from worklog.kernel.signature import WIDE, is_computed
 FOLDER = Path(__file__).with_name("ptx")
 INDEX = "index.json"
 ARCH = "sm_90"
+BY_CLANG = " by clang"
 RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
 
 
@@ -44,13 +46,19 @@ def label(arch: str) -> str:
     return f"emulated · {arch} PTX"
 
 
+def _rank(label: str) -> tuple[bool, int]:
+    """Return the rank of a label: clang's before the package's, and that before NVRTC's."""
+    return label.endswith(BY_CLANG), len(label)
+
+
 def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
     """Compile a program. Return the compiled code and the label of its results.
 
-    Without NVRTC, the code is the shipped PTX of the same source, without cubin and log.
+    Without NVRTC, the code is the shipped PTX of the same source, or else clang's. Both have no
+    cubin and no log, and clang's has no resources.
 
-    Raises CompileFailed, BadSetting, and NvrtcMissing if the PTX isn't shipped; WorklogError if
-    a file of the package is missing.
+    Raises CompileFailed, BadSetting, and NvrtcMissing without any of them; WorklogError if a file
+    of the package is missing.
     """
     try:
         return compile_cuda(program, arch), label(arch)
@@ -63,11 +71,16 @@ def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
             ) from error
         if shipped is not None:
             return shipped
-        raise NvrtcMissing(
-            f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the "
-            "package; "
-            f"{program.name} for {arch} is not among them)"
-        ) from missing
+        try:
+            return compile_with_clang(program, arch), label(arch) + BY_CLANG
+        except CompileFailed as error:
+            raise CompileFailed(f"{error}\n{NOTE}") from missing
+        except ClangMissing as no_clang:
+            raise NvrtcMissing(
+                f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in "
+                f"the package; {program.name} for {arch} is not among them; clang would compile "
+                f"it: {no_clang})"
+            ) from missing
 
 
 def _shipped(program: Program, arch: str) -> tuple[Compiled, str] | None:
@@ -145,12 +158,19 @@ class EmulatedDevice:
 
     arch: the architecture to compile for
     races, count, budget: as for worklog.emulator.launch
+    has_bounds: whether clang compiles, with checks of the bounds of arrays
     """
 
     source = "emulated"
 
     def __init__(
-        self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET
+        self,
+        arch: str = "sm_90",
+        *,
+        races: bool = True,
+        count: bool = False,
+        budget: int = BUDGET,
+        has_bounds: bool = False,
     ) -> None:
         self.arch = arch
         self.label = label(
@@ -159,6 +179,8 @@ class EmulatedDevice:
         self.races = races
         self.count = count
         self.budget = budget
+        self.has_bounds = has_bounds
+        self.outside: Outside | None = None  # the first access out of the bounds of an array
         self.last: Result | None = None  # of the latest launch
         self.findings: list[Finding] = []  # of all launches
         self.printed: tuple[str, ...] = ()  # by the first launch that prints
@@ -180,10 +202,13 @@ class EmulatedDevice:
         Like loading a CUDA module, each call sets the kernel's __device__ variables to their
         initial values. Launches keep what they write there.
 
-        Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
+        Raises CompileFailed, NvrtcMissing, UnsupportedInstruction; ClangMissing with has_bounds.
         """
-        out, origin = build(program, self.arch)
-        self.label = max(self.label, origin, key=len)
+        if self.has_bounds:
+            out = compile_with_clang(program, self.arch, bounds=True)
+        else:
+            out, origin = build(program, self.arch)
+            self.label = max(self.label, origin, key=_rank)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses, program.entry)
         return EmulatedKernel(program, kernel, out, load_variables(kernel))
@@ -289,6 +314,8 @@ class EmulatedDevice:
         self._launches[kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
+        if self.has_bounds:
+            self.outside = self.outside or outside_in(self.last.printed, kernel.program)
         faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]
         self._faults += faults
         if kernel.program.arguments and not faults:

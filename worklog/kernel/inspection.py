@@ -22,6 +22,7 @@ from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.emulator.reports import NotPredictable, total
 from worklog.emulator.reports import caveats as emulated_caveats
 from worklog.errors import BadSetting, WorklogError
+from worklog.kernel.clang import NOTE
 from worklog.kernel.emulated import ARCH, RESOURCES, EmulatedDevice, build
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import RUNGS
@@ -64,11 +65,11 @@ class Inspection:
         return total(self.lines)
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
-        """Return the occupancy on an architecture; None if the block is unknown.
+        """Return the occupancy on an architecture; None if block or registers are unknown.
 
         out: the code that is compiled for the architecture
         """
-        if self.threads is None:
+        if self.threads is None or not out.has_resources:
             return None
         shared = out.shared_bytes + out.program.shared
         return occupancy(out.arch, self.threads, out.registers, shared)
@@ -80,7 +81,7 @@ class Inspection:
         for out in self.compiled:
             block_occupancy = self.occupancy(out)
             row: dict[str, Any] = {"arch": out.arch}
-            row |= {name: getattr(out, name) for name in RESOURCES}
+            row |= {name: getattr(out, name) if out.has_resources else None for name in RESOURCES}
             row["occupancy"] = None if block_occupancy is None else asdict(block_occupancy)
             resources.append(row)
         text = dict(enumerate(program.source.splitlines(), 1))
@@ -157,7 +158,10 @@ def inspect(
     inspected = replace(inspected, shape=shape)
     try:
         code = load(main.ptx, main.symbol, main.shared_accesses)
-        with_caveats = replace(inspected, caveats=emulated_caveats(code))
+        caveats = emulated_caveats(code)
+        if not main.has_resources:
+            caveats = (NOTE, *caveats)
+        with_caveats = replace(inspected, caveats=caveats)
         if is_user_kernel:
             return _with_user_counts(with_caveats, code, kernel, shape)
         return _with_prediction(with_caveats, code, kernel, shape)
@@ -226,7 +230,7 @@ def _run(
 def _main_loops(compiled: Sequence[Compiled]) -> Sass:
     """Return the main loops of the compiled code, or why there is none."""
     if not all(out.cubin for out in compiled):
-        return Sass(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
+        return Sass(note="no SASS: there is no machine code; it needs NVRTC")
     loops = {out.arch: loop for out in compiled if (loop := loop_of(out.cubin, out.symbol))}
     if not loops:
         return Sass(note=no_sass())
@@ -298,6 +302,9 @@ def _resources(inspected: Inspection) -> Table:
             "occupancy": "?",
             "limited by": "give --block",
         }
+        if not out.has_resources:
+            row |= dict.fromkeys(("registers", "stack B", "spills B", "shared B"), "?")
+            row["limited by"] = "unknown without NVRTC"
         if block_occupancy := inspected.occupancy(out):
             row["blocks/SM"] = str(block_occupancy.blocks)
             row["warps/SM"] = str(block_occupancy.warps)

@@ -315,6 +315,8 @@ def _bound_of_passes(kernel: Kernel, shape: Shape, gpu: Gpu) -> Bound:
 def _counted_bound(kernel: Kernel, shape: Shape, gpu: Gpu) -> Bound:
     """Return the bound of one launch, by counting a few blocks. Raises as bound() does."""
     built, label = emulated.build(kernel.program, gpu.arch)
+    if not built.has_resources:
+        raise NotPredictable("clang's code isn't a GPU's: a bound needs NVRTC")
     with emulated.naming(kernel.program):
         code = load(built.ptx, built.symbol, built.shared_accesses, kernel.entry)
         _require_equal_blocks(code, kernel, shape)

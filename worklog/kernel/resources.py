@@ -271,11 +271,19 @@ class Compiled:
     log: str  # the output of NVRTC and ptxas, warnings included
 
     @property
+    def has_resources(self) -> bool:
+        """Whether ptxas has reported the resources. Nothing assembles clang's code."""
+        return self.registers > 0
+
+    @property
     def resources(self) -> dict[str, int]:
         """The resources for a run's `kernels`.
 
-        Registers and bytes of local memory per thread, and static shared bytes per block.
+        Registers and bytes of local memory per thread, and static shared bytes per block; empty
+        without has_resources.
         """
+        if not self.has_resources:
+            return {}
         return {
             "registers": self.registers,
             "local_bytes": self.stack_bytes,
@@ -340,7 +348,7 @@ class Compiled:
         loads = Counter(_LOADED.findall(code))
         names = list[str]()
         for name in VARIABLE.findall(self.ptx):
-            is_of_compiler = name.startswith(("$", "_ZTV", "__unnamed_"))
+            is_of_compiler = name.startswith(("$", "_$_", "_ZTV", "__unnamed_"))
             if not is_of_compiler and name in values and mentions[name] > loads[name]:
                 names.append(name)
         return names

@@ -360,13 +360,7 @@ def _in_recording(
         rows.append(_row_without_time(run, kernel, checked, shape, reason=reason))
     compiled = checked.compiled
     assert compiled is not None  # a cell has a kernel, not a host function
-    record = {
-        "file": kernel.file,
-        "user": "kernel",
-        "registers": compiled.registers,
-        "local_bytes": compiled.stack_bytes,
-        "shared_bytes": compiled.shared_bytes,
-    }
+    record = {"file": kernel.file, "user": "kernel", **compiled.resources}
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
 
 

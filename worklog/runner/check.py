@@ -24,9 +24,11 @@ from worklog.emulator.memory import require_memory
 from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
+from worklog.gate.bounds import check_array_bounds, check_bounds_of_solution
 from worklog.gate.limits import require_grid
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable
+from worklog.kernel.clang import NOTE
 from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.trial import completed
@@ -63,6 +65,7 @@ class Checked:
     printed: tuple[str, ...] = ()  # lines of the first launch that prints, on the emulator
     notes: tuple[str, ...] = ()  # on the instruction mix (worklog.kernel.resources)
     warnings: tuple[str, ...] = ()  # the code contradicts the claimed class
+    unchecked_arrays: str = ""  # why the bounds of arrays weren't checked, on the emulator
 
     def __post_init__(self) -> None:
         # The verdict has the label, so that it may be shown alone.
@@ -88,10 +91,12 @@ class Checked:
             document["problem"] = self.shape
         if self.compiled:
             for name in ("registers", "stack_bytes", "shared_bytes", "arch"):
-                document[name] = getattr(self.compiled, name)
+                value = getattr(self.compiled, name)
+                document[name] = value if self.compiled.has_resources or name == "arch" else None
         document["findings"] = [asdict(finding) for finding in self.findings]
         document["printed"] = list(self.printed)
         document["adapted"] = list(self.kernel.adapted)
+        document["unchecked_arrays"] = self.unchecked_arrays
         document["notes"] = [*self.verdict.notes, *self.notes]
         document["warnings"] = list(self.all_warnings)
         return document | self.verdict.as_dict()
@@ -186,8 +191,10 @@ class Checked:
                 "✓ no race, access out of bounds or uninitialized read in any launch on the "
                 "emulator"
             )
+            if self.unchecked_arrays:
+                lines[-1] += f"; local arrays not checked: {self.unchecked_arrays}"
         compiled = self.compiled
-        if compiled is not None:
+        if compiled is not None and compiled.has_resources:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory "
                 "per thread, "
@@ -304,6 +311,10 @@ def check(
             findings=findings,
         )
         checked = _with_advice(checked, advice)
+    if isinstance(device, EmulatedDevice):
+        arrays = check_array_bounds(kernel, shape, budget)
+        checked = replace(checked, unchecked_arrays=arrays.unchecked)
+        verdict = arrays.added_to(verdict)
     return _finished(checked, verdict, device, findings)
 
 
@@ -337,6 +348,10 @@ def _check_solution(
     device = device_of(found_gpu is not None, budget)
     subject = solution.load(device)
     verdict = gate.check_cases(subject, problem, cases, device, seed=seed, progress=progress)
+    if isinstance(device, EmulatedDevice):
+        arrays = check_bounds_of_solution(solution, problem, cases, seed, budget)
+        checked = replace(checked, unchecked_arrays=arrays.unchecked)
+        verdict = arrays.added_to(verdict)
     return _finished(checked, verdict, device, getattr(device, "findings", ()))
 
 
@@ -364,7 +379,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
         checked,
         label=label,
         compiled=replace(compiled, cubin=b""),
-        notes=tuple(compiled.mix.notes),
+        notes=tuple(compiled.mix.notes if compiled.has_resources else [NOTE, *compiled.mix.notes]),
         warnings=tuple(compiled.mix.warnings(kernel.claimed)),
     )
 

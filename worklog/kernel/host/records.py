@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel.device import Program
+from worklog.kernel.emulated import build
 from worklog.kernel.host.fit import Integers
 from worklog.kernel.host.program import ENTRY, HostProgram
 from worklog.kernel.host.text import LINES
-from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
+from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, host_header
 from worklog.kernel.unit import Unit
 
 HEADER = Path(__file__).with_name("launcher.cuh")
@@ -44,7 +45,7 @@ def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> tuple[Any, s
     # HOST_AS_DEVICE accepts names of fields in lists, as compilers of host code do.
     options = ("-std=c++20", HOST_AS_DEVICE)
     try:
-        built = compile_cuda(Program("host code", source, ENTRY, options, headers=headers))
+        built, _ = build(Program("host code", source, ENTRY, options, headers=headers))
         return load(built.ptx, built.symbol), ""
     except WorklogError as error:
         return None, str(error)
