@@ -1,5 +1,7 @@
-"""What tests of several rooms share: a small run, made by hand, with a measured, a failed and a skipped kernel; two
-kernels of a user; a command that is typed.
+"""What tests of several rooms share.
+
+A small run, made by hand, with a measured, a failed and a skipped kernel; two kernels of a user;
+a command that is typed.
 """
 
 from collections.abc import Sequence
@@ -35,14 +37,14 @@ CALIBRATION = Calibration(
 
 
 def product(*sizes: int) -> Point:
-    """The point of a product: N, or M, N and K."""
+    """Return the point of a product: N, or M, N and K."""
     return Point.of_product(Shape.of(sizes))
 
 
 def measured(
     kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any
 ) -> Measurement:
-    """A measurement with three samples, one of which does not count."""
+    """Return a measurement with three samples, one of which does not count."""
     sides = [
         LaunchSeries(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
         LaunchSeries("cuBLAS", [us * ratio] * 3, [1980.0] * 3),
@@ -62,7 +64,11 @@ def measured(
 
 
 def small_run(**changes: Any) -> Run:
-    """naive and cuBLAS at 512, naive failed at 1024 and skipped at 2048, and naive at 512 with a warm L2."""
+    """Return a run of naive at three sizes and of cuBLAS at one.
+
+    naive and cuBLAS at 512, naive failed at 1024 and skipped at 2048, and naive at 512 with a
+    warm L2.
+    """
     values: dict[str, Any] = dict(
         gpu=GPU,
         harness=Harness().as_dict(),
@@ -85,7 +91,7 @@ def small_run(**changes: Any) -> Run:
 
 
 def compared(rows: Sequence[dict[str, Any]], **parts: Any) -> Comparison:
-    """A comparison of harnesses with these rows."""
+    """Return a comparison of harnesses with these rows."""
     promises = {"aa": {"pairs": 1, "agree": 1, "intervals_us": []}}
     document = {
         "created": "2026-11-21T05:20:00+00:00",

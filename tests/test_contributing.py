@@ -1,5 +1,7 @@
-"""`make stale` notices a change of what generated files are made from, and of the files; what the contributors' page
-names is there; and the plan of the house holds where `make check` does not look: names, layers, lengths, and words.
+"""What the contributors' page names is there, and generated files are current.
+
+`make stale` notices a change of what they are made from, and of the files. The plan of the house
+holds where `make check` does not look: names, layers, lengths, and words.
 """
 
 import re
@@ -58,7 +60,7 @@ def use(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a target whose command ran once."""
+    """Return a folder with a target whose command ran once."""
     root = tmp_path_factory.mktemp("made") / "checkout"
     (root / "folder").mkdir(parents=True)
     texts = {"main.py": MAIN, "source.py": SOURCE, "other.py": OTHER, "data.csv": "x"}
@@ -74,7 +76,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def checkout(made, tmp_path, monkeypatch):
-    """A copy of it, to be changed."""
+    """Return a copy of the folder, to be changed."""
     root = tmp_path / "checkout"
     shutil.copytree(made, root)
     use(root, monkeypatch)

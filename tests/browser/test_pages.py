@@ -1,5 +1,6 @@
-"""The panel in a real JupyterLab: mouse, keyboard, screen reader, dark theme, and a child process that
-ends with the kernel.
+"""The panel in a real JupyterLab.
+
+Mouse, keyboard, screen reader, dark theme, and a child process that ends with the kernel.
 """
 
 import re
@@ -48,7 +49,7 @@ CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVi
 
 @pytest.fixture(scope="module")
 def page(opened, lab):
-    """A notebook with three panels, the last one live, on a run made by hand."""
+    """Yield a notebook with three panels, the last one live, on a run made by hand."""
     small_grid().save(lab.folder / "grid.jsonl")
     job = str(Path(__file__).parents[1] / "lab/stand_in_job.py")
     with opened("pages", of_cells(LOAD, PANEL, PANEL, LIVE.format(job=job))) as shown:
@@ -58,7 +59,7 @@ def page(opened, lab):
 
 @pytest.fixture
 def panel(page):
-    """The first panel, unbiased and folded."""
+    """Return the first panel, unbiased and folded."""
     page.set_viewport_size({"width": 1400, "height": 1000})
     shown = cell(page, 1)
     shown.get_by_role("button", name="all unbiased").click()

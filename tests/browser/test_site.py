@@ -1,5 +1,7 @@
-"""The pages of `worklog site`: each link leads somewhere, nothing is loaded from elsewhere, and in a browser they show
-what Python computes, by mouse, keyboard and on a phone. And the README at the width of GitHub's page.
+"""The pages of `worklog site`, and the README at the width of GitHub's page.
+
+Each link leads somewhere, and nothing is loaded from elsewhere. In a browser the pages show what
+Python computes, by mouse, keyboard and on a phone.
 """
 
 import gzip
@@ -55,7 +57,7 @@ def grid():
 
 @pytest.fixture(scope="module")
 def written(grid, tmp_path_factory):
-    """The site's folder, and what the command printed, every line of its progress included."""
+    """Return the site's folder, and what the command printed with every line of its progress."""
     made = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options, "LINE_S", 0.0)
@@ -64,7 +66,7 @@ def written(grid, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(written):
-    """The site in the file system."""
+    """Return the site in the file system."""
     made, printed = written
     assert printed.stdout.startswith(f"{made / 'index.html'} opens in any browser: ")
     return made
@@ -90,7 +92,7 @@ def pages(files):
 
 @pytest.fixture(scope="module")
 def opened(folder, browser):
-    """The first page, and what the browser complains about or asks for outside of its folder."""
+    """Yield the first page, and what the browser complains about or requests from outside."""
     path = folder / "index.html"
     noted = list[str]()
     inside = (folder.as_uri(), "data:,")
@@ -108,7 +110,7 @@ def opened(folder, browser):
 
 @pytest.fixture
 def page(opened):
-    """The page, wide and folded; a test fails with any error, message or request."""
+    """Yield the page, wide and folded. A test fails with any error, message or request."""
     shown, noted = opened
     shown.set_viewport_size({"width": 1440, "height": 900})
     shown.get_by_role("button", name="all unbiased").click()

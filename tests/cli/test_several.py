@@ -1,5 +1,6 @@
-"""`worklog check` on a file of several kernels, on several files and on folders: a line for each kernel in one table,
-and an exit code for all.
+"""`worklog check` on a file of several kernels, on several files and on folders.
+
+It prints a line for each kernel in one table, and has one exit code for all.
 """
 
 import json
@@ -31,7 +32,7 @@ LINE = re.compile(
 
 
 def written(name: str, *sources: str) -> Path:
-    """A file in the current folder, whose comment states one launch for all of its kernels."""
+    """Write a file in the current folder, whose comment states one launch for all kernels."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(LAUNCH + "\n".join(sources), encoding="utf-8")
@@ -39,7 +40,7 @@ def written(name: str, *sources: str) -> Path:
 
 
 def verdicts(stdout: str) -> list[tuple[str, str]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     return [(row["kernel"], row["verdict"]) for row in LINE.finditer(stdout.partition("\n\n")[0])]
 
 
@@ -263,7 +264,7 @@ HOST = (
 
 
 def files_and_kernels(stdout: str) -> list[tuple[str, ...]]:
-    """The file, the kernel and the verdict of each row."""
+    """Return the file, the kernel and the verdict of each row."""
     lines = stdout.partition("\n\n")[0].splitlines()[2:]
     return [tuple(line.split()[:2] + line.split()[3:4]) for line in lines if line[:1] == " "]
 

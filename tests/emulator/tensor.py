@@ -1,4 +1,7 @@
-"""Tensor-core instructions of a warp and of a warp group: the PTX, and random words in registers and shared memory."""
+"""Tensor-core instructions of a warp and of a warp group.
+
+The PTX, and random words in registers and shared memory.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,7 +25,8 @@ CRCS = {
     if crc != "#"
 }
 
-# Of random words by kind: the probabilities of a subnormal number or zero, of a zero fraction, and of NaN or infinity.
+# Of random words by kind: the probabilities of a subnormal number or zero, of a zero fraction, and
+# of NaN or infinity.
 KINDS = {
     "near": (0, 0, 0),
     "any": (0, 0, 0),
@@ -36,9 +40,11 @@ KINDS = {
 def random_words(
     rng: np.random.Generator, type_: str, registers: int, lanes: int, kind: str, bits: int = 32
 ) -> np.ndarray:
-    """Registers (registers, lanes) of so many bits, with patterns of a type. kind: as in KINDS, of floats; "near":
-    normal numbers of like size; "tiny": numbers whose products are about as small as the least normal float32, and an
-    accumulator that is zero or below it.
+    """Return registers (registers, lanes) of so many bits, with patterns of a type.
+
+    kind: as in KINDS, of floats; "near": normal numbers of like size; "tiny": numbers whose
+        products are about as small as the least normal float32, and an accumulator that is zero
+        or below it
     """
     if type_ in INTEGERS:
         return rng.integers(0, 2**32, (registers, lanes), np.uint32)
@@ -61,7 +67,11 @@ def random_words(
 
 
 class Launch(NamedTuple):
-    """PTX, the patterns of its operands (registers, lanes), the number of results, and the type of a register."""
+    """Return PTX and its operands.
+
+    The patterns of its operands (registers, lanes), the number of results, and the type of a
+    register.
+    """
 
     text: str
     registers: np.ndarray
@@ -70,14 +80,16 @@ class Launch(NamedTuple):
 
 
 def results_of(launch: Launch, device: Callable[..., Any], **options: Any) -> Any:
-    """What a device's function like `evaluate` returns."""
+    """Return what a device's function like `evaluate` returns."""
     types = [launch.type_] * len(launch.registers)
     return device(launch.text, types[: launch.results], types, launch.registers, **options)
 
 
 class Mma:
-    """An mma.sync. types, counts: of A, B and C; counts of registers, which have `word` bits. kinds: of random
-    operands; integers have one.
+    """An mma.sync.
+
+    types, counts: of A, B and C; counts of registers, which have `word` bits
+    kinds: of random operands; integers have one
     """
 
     def __init__(self, op: str) -> None:
@@ -144,8 +156,11 @@ SWIZZLES = {
 
 @dataclass(frozen=True)
 class Wgmma:
-    """width: of the swizzle, 0 for none. trans: of A and B: rows or columns lie together. step: which 32 bytes of K of
-    the pattern, where K lies together.
+    """A wgmma.mma_async.
+
+    width: of the swizzle, 0 for none
+    trans: of A and B: rows or columns lie together
+    step: which 32 bytes of K of the pattern, where K lies together
     """
 
     type_: str
@@ -174,7 +189,10 @@ class Wgmma:
 
 
 def image(rows: int, width: int, trans: bool, step: int) -> tuple[int, int]:
-    """Of a matrix (rows, 32 bytes of K): bytes in memory, and the descriptor of an image at byte 0."""
+    """Of a matrix (rows, 32 bytes of K).
+
+    Bytes in memory, and the descriptor of an image at byte 0.
+    """
     k_lines = 8 * (width or 16)  # bytes of 8 lines of the pattern
     far = 2 * k_lines if trans or not width else 16
     leading, stride = (far, k_lines) if width else (k_lines, far)
@@ -196,14 +214,20 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     own = random_words(rng, case.type_, 4 * case.in_registers, 128, kind)
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
     lines = [
-        f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"
+        (
+            f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; "
+            ".reg .b64 b;"
+        )
     ]
     lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, %t0, 4, s;"]
     lines += [f"add.u64 b, a, {descriptor_b + (first >> 4)}; add.u64 a, a, {descriptor_a};"]
     lines += [f"st.shared.b32 [s+{512 * k}], ${k};" for k in range(n)]
     lines += [f"mov.b32 $d{k}, ${n + k};" for k in range(results)]
     lines += [
-        f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"
+        (
+            f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; "
+            "wgmma.fence.sync.aligned;"
+        )
     ]
     first_operand = (
         f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"

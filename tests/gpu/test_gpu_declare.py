@@ -1,5 +1,6 @@
-"""Declared benchmarks, problems and short kernels on a GPU: from a file, in a child process, by torch and CuPy,
-beside baselines and rungs.
+"""Declared benchmarks, problems and short kernels on a GPU.
+
+From a file, in a child process, by torch and CuPy, beside baselines and rungs.
 """
 
 from importlib.util import find_spec

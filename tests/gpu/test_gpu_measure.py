@@ -1,6 +1,7 @@
-"""From a kernel to a run on a real GPU: right kernels are measured, wrong ones fail. A kernel that damages its CUDA
-context or never ends gets a verdict, the context of this process stays as it was, and the next kernel runs. (Damage to
-its process on the host: tests/runner.)
+"""From a kernel to a run on a real GPU: right kernels are measured, wrong ones fail.
+
+A kernel that damages its CUDA context or never ends gets a verdict, the context of this process
+stays as it was, and the next kernel runs. (Damage to its process on the host: tests/runner.)
 """
 
 import re
@@ -135,7 +136,10 @@ def test_a_run_holds_all_that_its_numbers_need(home):
 
 
 def test_at_4096_every_rung_is_faster_than_the_one_before(measured):
-    """But for `pipelined`, whose tile is a smaller one. Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS."""
+    """But for `pipelined`, whose tile is a smaller one.
+
+    Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS.
+    """
     if "H200" not in gpu().name:
         pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
     found = {
@@ -177,7 +181,7 @@ def reason(checked: Checked) -> str:
 
 @pytest.fixture(autouse=True)
 def context():
-    """A context of this process, which must be as it was."""
+    """Yield a context of this process, which must be as it was."""
     import cupy
 
     held = cupy.arange(1 << 20, dtype=cupy.int64)

@@ -1,6 +1,8 @@
-"""The notebooks' cells on a GPU, without Jupyter: they run live from top to bottom, and the value of each cell can be
-shown. To save time, each measurement takes few samples and is made once for all notebooks, and a kernel that passed
-the gate at one size is not checked at others.
+"""The notebooks' cells on a GPU, without Jupyter.
+
+They run live from top to bottom, and the value of each cell can be shown. To save time, each
+measurement takes few samples and is made once for all notebooks, and a kernel that passed the
+gate at one size is not checked at others.
 """
 
 import re
@@ -45,7 +47,7 @@ class CheckedOnce(Session):
         self.checked = Session(*known)
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
-        """The verdict at the small size."""
+        """Return the verdict at the small size."""
         return self.checked.verdict(name, self.checked.load(name).domain.padded(SMALL), gate)
 
 
@@ -89,7 +91,10 @@ def quick(
     user_kernels: Sequence[Kernel] = (),
     **how: Any,
 ) -> Run:
-    """A run of few samples, measured in this process, but for what a child process protects: Python functions."""
+    """Return a run of few samples, measured in this process.
+
+    Only Python functions, which a child process protects, are measured in a child.
+    """
     few = [
         replace(task, changed=tuple(item for item in task.changed if item[0] not in FEW))
         for task in tasks

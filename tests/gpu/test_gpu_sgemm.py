@@ -1,4 +1,7 @@
-"""worklog.sgemm on a GPU: CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best."""
+"""worklog.sgemm on a GPU.
+
+CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best.
+"""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,7 @@
-"""One record for rungs, files and notebook cells: what it derives, what it rejects, and that it crosses to a child."""
+"""One record for rungs, files and notebook cells.
+
+What it derives, what it rejects, and that it crosses to a child.
+"""
 
 import contextlib
 import os

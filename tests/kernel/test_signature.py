@@ -1,5 +1,8 @@
-"""Kernels as others write them: the order of parameters, the launch and the host code are read from the source. What
-isn't clear is an error that names the option."""
+"""Kernels as others write them.
+
+The order of parameters, the launch and the host code are read from the source. What isn't clear
+is an error that names the option.
+"""
 
 import re
 from typing import Any

@@ -1,4 +1,7 @@
-"""What kernels' headers and notebooks 03, 05, 07, 12 and 13 give as reasons, each by the number that decides it."""
+"""The reasons in kernels' headers and in notebooks 03, 05, 07, 12 and 13.
+
+Each is held by the number that decides it.
+"""
 
 import json
 import math
@@ -27,7 +30,10 @@ SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuB
 
 
 def times(before: str, after: str, *sizes: int) -> list[float]:
-    """How many times as fast as the rung before, at each size, from one recording where one has both."""
+    """Return how many times as fast as the rung before each rung is, at each size.
+
+    From one recording if one has both.
+    """
     us = {
         (m.kernel, m.shape[0]): m.us or math.nan
         for m in worklog.results([before, after], [*sizes]).measurements

@@ -2,9 +2,9 @@
 
     python -m tests.plots.drawn_runs 200
 
-draws 200 runs. A run's readings are samples with made-up times, from which the session makes measurements: so two
-settings that differ in what is computed from samples share them, as on a GPU. tests/plots/test_drawn_runs.py draws ten,
-and each run that found a fault.
+draws 200 runs. A run's readings are samples with made-up times, from which the session makes
+measurements: so two settings that differ in what is computed from samples share them, as on a GPU.
+tests/plots/test_drawn_runs.py draws ten, and each run that found a fault.
 """
 
 import math
@@ -173,7 +173,10 @@ def make_run(recipe: Drawn) -> Run:
 def measured(
     recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Measurement:
-    """Make the measurement of a job from samples, as a session does; or one that failed or was skipped."""
+    """Make the measurement of a job from samples, as a session does.
+
+    Or one that failed or was skipped.
+    """
     own = harness.but(**dict(job.changed))
     verdict = (
         Verdict((passed("precision", "p", measured=38.4, limit=1296.0),), "fp32")
@@ -199,7 +202,10 @@ def measured(
 def samples_of(
     recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Samples:
-    """Make up the samples of a job: the kernel and its baselines alternate, and each biased setting moves the time."""
+    """Make up the samples of a job.
+
+    The kernel and its baselines alternate, and each biased setting moves the time.
+    """
     names = (job.kernel, *job.against)
     flops = job.shape.flops if job.point.is_product else 1e7
     sides = list[LaunchSeries]()
@@ -305,7 +311,7 @@ def require_one_predicate(run: Run, kernel: str) -> None:
 
 
 def show_panel(run: Run) -> None:
-    """Choose the unbiased settings, each biased one, and all of them, at each place that the panel has."""
+    """Choose each biased setting, all of them, and none, at each place of the panel."""
     answers = Answers([run])
     panel = Panel(answers)
     panel.text()
@@ -319,7 +325,10 @@ def show_panel(run: Run) -> None:
 
 
 def show_answer(answers: Answers, kernel: str, shape: Shape, biased: dict[str, Any]) -> None:
-    """Make the panel's answer for some settings. A combination that isn't in the run has a message."""
+    """Make the panel's answer for some settings.
+
+    A combination that isn't in the run has a message.
+    """
     try:
         answer = answers.answer(kernel, shape, **biased)
     except WorklogError as error:
@@ -344,7 +353,7 @@ NOT_FINITE = re.compile(r"(?<![\w-])-?(nan|inf|None)(?![\w-])")
 
 
 def require_finite(text: str) -> None:
-    """Raise AssertionError for a text that shows a number that isn't finite, or nothing where a number should be."""
+    """Raise AssertionError for a text without a number, or with one that isn't finite."""
     found = NOT_FINITE.search(text)
     assert found is None, f"{found and text[max(0, found.start() - 60) : found.end() + 20]!r}"
 
@@ -376,7 +385,10 @@ def show(views: Iterable[tuple[str, Callable[[], Any]]], *, rendered: bool = Fal
 
 
 def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
-    """Read the run from a file that ends after the first and the last line of each kind, and in the middle of one."""
+    """Read the run from a file that ends early.
+
+    It ends after the first and the last line of each kind, and in the middle of one.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         lines = run.save(path).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -397,10 +409,12 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
 def faults_of(
     recipe: Drawn, *, shown_cuts: int = 2, rendered: bool = False, share: float = 1.0
 ) -> list[str]:
-    """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
+    """Make a run, show it, and show what is left of it if its file is cut short.
 
-    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one with its charts; all
-    are read
+    Return a line for each fault.
+
+    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one
+    with its charts; all are read
     share: of the views of the whole run, drawn at random
     """
     run = make_run(recipe)

@@ -1,14 +1,15 @@
 """Records what a notebook compares beyond the article's run, in one run on one card.
 
-`python -m tests.record.chapters tiles worklog/recordings/chapters/h100_tiles.jsonl` on a machine with a GPU; half a
-minute. `autotuned` and `pipelined` at each other's tile, beside the rungs before and after, for notebook 05.
+`python -m tests.record.chapters tiles worklog/recordings/chapters/h100_tiles.jsonl` on a machine
+with a GPU; half a minute. `autotuned` and `pipelined` at each other's tile, beside the rungs before
+and after, for notebook 05.
 
-`python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes. The rungs with tiles,
-with L2 flushed and left warm, for notebook 06.
+`python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes.
+The rungs with tiles, with L2 flushed and left warm, for notebook 06.
 
-`python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels of one row,
-with loads that are marked as read once and without; `split` and its first pass; and what Nsight Compute counts of
-`best` and `split` where their speed ends, for notebooks 12 and 13.
+`python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels
+of one row, with loads that are marked as read once and without; `split` and its first pass; and
+what Nsight Compute counts of `best` and `split` where their speed ends, for notebooks 12 and 13.
 """
 
 import sys
@@ -67,7 +68,7 @@ def waits(out: Path) -> None:
 
 
 def bounds(out: Path) -> None:
-    """What bounds `best` and `split`."""
+    """Return what bounds `best` and `split`."""
     by_tile = {
         f"{columns} x {depth}": rungs.sliced(dict(BM=1, BN=columns, BK=depth, TN=4, WIDTH=4))
         for columns, depth in ROW_TILES

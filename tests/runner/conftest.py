@@ -1,4 +1,7 @@
-"""FOREIGN: a child that does what a kernel's name says (tests.foreign_job); JOB: the real one, on the virtual GPU."""
+"""FOREIGN: a child that does what a kernel's name says (tests.foreign_job).
+
+JOB: the real one, on the virtual GPU.
+"""
 
 import sys
 from pathlib import Path
@@ -20,12 +23,15 @@ JOB = (sys.executable, "-m", "tests.virtual.job")
 
 
 def mine(name: str) -> Kernel:
-    """What the name says happens to the process of FOREIGN."""
+    """Return a user kernel; what the name says happens to the process of FOREIGN."""
     return Kernel(name, Program("x.cu", "", ""), (Launch("x", "1, 1", "1"),))
 
 
 def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Measurement:
-    """The first point of a file's benchmark, against others of it, measured in this process on a virtual GPU."""
+    """Return the first point of a file's benchmark, against others of it.
+
+    Measured in this process on a virtual GPU.
+    """
     xp.machine = Machine()
     chosen = declared(file, [name, *against], axes)
     benchmark = next(benchmark for benchmark in chosen if benchmark.name == name)
@@ -43,7 +49,7 @@ def foreign(monkeypatch, tmp_path):
 
 @pytest.fixture
 def file(request, tmp_path):
-    """The test module's FILE."""
+    """Return the test module's FILE."""
     path = tmp_path / "own.py"
     path.write_text(request.module.FILE)
     return path

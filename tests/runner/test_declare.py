@@ -1,4 +1,7 @@
-"""Declared benchmarks: axes, points, the state, and the way from a file to a run on a GPU whose truth is known."""
+"""Declared benchmarks.
+
+Axes, points, the state, and the way from a file to a run on a GPU whose truth is known.
+"""
 
 import linecache
 from functools import partial

@@ -54,7 +54,7 @@ def worklog(source: str, problem: str, *words: str, file: str = "mine.cu") -> Re
 
 
 def refused(result: Result) -> str:
-    """The only line of a usage error."""
+    """Return the only line of a usage error."""
     assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
     return result.stderr
 

@@ -1,4 +1,7 @@
-"""The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
+"""The runs that a machine keeps: named, chosen, removed, and not lost.
+
+Files of git and of NVBench.
+"""
 
 import json
 import multiprocessing
@@ -32,7 +35,7 @@ def home(monkeypatch, tmp_path):
 
 
 def keep(day: str, kernel: str = "naive", **parts: Any) -> Path:
-    """A run of that day of November among this machine's."""
+    """Keep a run of that day of November among this machine's."""
     run = small_run(
         created=f"2026-11-{day}T03:12:44+00:00",
         measurements=[measured(kernel), measured("cuBLAS")],
@@ -100,7 +103,7 @@ def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revi
 
 
 def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
-    """What NVBench writes about one benchmark at two states, one of which it skipped."""
+    """Return what NVBench writes about one benchmark at two states, one of them skipped."""
     values = {
         "time/gpu/mean": us / 1e6,
         "time/gpu/stdev/relative": 0.01,
@@ -179,7 +182,10 @@ CLEAN.set_forkserver_preload([__name__])
 
 
 def write_runs(home: str, finished: Connection) -> None:
-    """Write runs of five measurements until the end of this process, and name each that is finished."""
+    """Write runs of five measurements until the end of this process.
+
+    Names each run that is finished.
+    """
     os.environ["WORKLOG_HOME"] = home
     for number in range(10**6):
         run = small_run(measurements=[], complete=False)

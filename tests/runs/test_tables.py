@@ -1,4 +1,7 @@
-"""Runs, measurements and verdicts as tables and frames: the label stands with the numbers, a failure shows no time."""
+"""Runs, measurements and verdicts as tables and frames.
+
+The label stands with the numbers, a failure shows no time.
+"""
 
 import re
 from collections.abc import Callable
@@ -184,7 +187,10 @@ def test_a_run_in_a_terminal_and_in_a_notebook():
 
 
 def test_the_details_of_a_measurement():
-    """The rates of what is no matrix product, and what they are shares of; columns that no row fills are left out."""
+    """The rates of what is no matrix product, and what they are shares of.
+
+    Columns that no row fills are left out.
+    """
     hot = [
         replace(side, hot_us=[us] * 9)
         for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)
@@ -256,7 +262,7 @@ def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples():
 
 
 def points() -> Run:
-    """A benchmark with two axes, one of which is called as a column of the frame."""
+    """Return a benchmark with two axes, one of which is called as a column of the frame."""
     m = replace(measured("relu"), point=Point(axes=(("N", 8), ("us", "half"))))
     m = replace(m, against={"gelu": m.first})
     hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
@@ -289,7 +295,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again():
 
 
 def example(method: Callable[..., object]) -> Any:
-    """The value of a docstring's example, of the recording."""
+    """Return the value of a docstring's example, of the recording."""
     text = re.sub(r"\s+", " ", method.__doc__ or "")
     return eval(re.findall(r"Example[^`]*`([^`]+)`", text)[0], {"run": recorded_run()})
 

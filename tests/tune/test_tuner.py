@@ -1,4 +1,7 @@
-"""A sweep that searches: conditions, orders, early ends, finals, times that are kept, and workers that die."""
+"""A sweep that searches.
+
+Conditions, orders, early ends, finals, times that are kept, and workers that die.
+"""
 
 import math
 import os
@@ -57,7 +60,7 @@ def four(eight):
 
 @pytest.fixture(scope="module", autouse=True)
 def dying(tmp_path_factory):
-    """The file that says what dies, of all processes of these tests."""
+    """Return the file that says what dies, of all processes of these tests."""
     file = tmp_path_factory.mktemp("dying") / "who"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILES_DIE", str(file))
