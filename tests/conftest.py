@@ -103,6 +103,14 @@ def laptop(monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def file(request, tmp_path):
+    """Return the test module's FILE."""
+    path = tmp_path / "own.py"
+    path.write_text(request.module.FILE)
+    return path
+
+
+@pytest.fixture
 def no_nvrtc(monkeypatch):
     """Leave the emulator without a compiler."""
     from worklog.errors import NvrtcMissing

@@ -10,8 +10,9 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.benchmarks.conftest import at_point
 from tests.helpers import small_run
-from tests.runner.conftest import JOB, at_point
+from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, true_us
 from worklog.benchmarks import declare
