@@ -95,6 +95,14 @@ def compile_here(library: Path, order: bytes) -> tuple[bytes, str]:
 
 
 @pytest.fixture
+def home(monkeypatch, tmp_path):
+    """Keep the runs of a test in a folder of its own, which doesn't exist yet."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("WORKLOG_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
 def laptop(monkeypatch, tmp_path):
     """Stand in for a machine without a GPU, in an empty folder."""
     for module in ("gpu.device", "runner.check", "runner.sources"):

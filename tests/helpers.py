@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from click.testing import CliRunner, Result
+from numpy.typing import NDArray
 
 from worklog.cli import main
 from worklog.problem import Point, Shape
@@ -31,7 +33,8 @@ TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 GPU = Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.159.04")
 CALIBRATION = Calibration(
     offset_us=3.45, offset_by_length_us={"1": 3.45, "1000": 3.45}, tick_us=0.03,
-    fp32_tflops=60.0, copy_gbs=4000.0, l2_gbs=8000.0, sm_mhz=1980.0, slope=1.0, aa_ratio=1.0, aa_low=0.99, aa_high=1.01,
+    fp32_tflops=60.0, copy_gbs=4000.0, l2_gbs=8000.0, sm_mhz=1980.0, slope=1.0, aa_ratio=1.0,
+    aa_low=0.99, aa_high=1.01,
     launch_us=11.0, warm_cycles=294.5, cold_cycles=707.0, still_cached=0.0,
 )  # fmt: skip
 
@@ -39,6 +42,12 @@ CALIBRATION = Calibration(
 def product(*sizes: int) -> Point:
     """Return the point of a product: N, or M, N and K."""
     return Point.of_product(Shape.of(sizes))
+
+
+def integers(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return small whole numbers, whose products and sums are exact in float32."""
+    random = np.random.default_rng([rows, columns, seed])
+    return random.integers(-8, 9, (rows, columns)).astype(np.float32)
 
 
 def measured(

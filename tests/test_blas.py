@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from tests.helpers import GPU
+from tests.helpers import GPU, integers
 from worklog import blas as module
 from worklog.blas import OnGpu
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
@@ -36,14 +36,6 @@ def nothing_said_before():
 SIZE = st.integers(0, 20)
 ROWS = np.ascontiguousarray
 COLUMNS = np.asfortranarray
-
-
-def integers(rows: int, columns: int, seed: int = 0) -> Any:
-    return (
-        np.random.default_rng([rows, columns, seed])
-        .integers(-8, 9, (rows, columns))
-        .astype(np.float32)
-    )
 
 
 class OnHost:

@@ -14,8 +14,8 @@ from worklog.runs import Measurement
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+def measured_at_home(home):
+    """Keep the runs of these tests apart."""
 
 
 def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Measurement:

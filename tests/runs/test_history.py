@@ -29,7 +29,7 @@ from worklog.runs.sources import new_path, runs_dir, saved
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
+def at_home(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -54,9 +54,8 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     def chosen(**filters: str) -> str:
         return " ".join(run.created[8:10] for run in saved(**filters))
 
-    assert (chosen(kernel="shared"), chosen(gpu="h100"), chosen(gpu="gpu-77"), chosen(commit="abca")) == (
-        "23", "23", "23", "20",
-    )  # fmt: skip
+    assert chosen(kernel="shared") == chosen(gpu="h100") == chosen(gpu="gpu-77") == "23"
+    assert chosen(commit="abca") == "20"
     assert (chosen(since="2026-11-23"), chosen(until="2026-11-23"), chosen(until="2026-10")) == (
         "25 23",
         "23 20",

@@ -18,12 +18,6 @@ from worklog.settings import Harness
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def recording(tmp_path, monkeypatch):
     """Return a shipped run, in a place of this test's own."""
     path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(

@@ -74,12 +74,6 @@ def two_cards(dying):
         yield workers
 
 
-@pytest.fixture
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    return tmp_path
-
-
 def searched(chosen: Variants, workers: Workers | None = None, **how: Any) -> Run:
     """On the virtual GPU; by default in threads of this process."""
     if workers is not None:
