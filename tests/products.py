@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from worklog.problem import Shape
 
 KINDS = (
-    "signs", "positive", "equal", "offset", "scaled lines", "scaled numbers", "cancelling", "infinite", "NaN",
+    "signs", "positive", "equal", "offset", "scaled lines", "scaled numbers", "cancelling",
+    "infinite", "NaN",
     "subnormal", "zeros", "large and small",
 )  # fmt: skip
 Floats = NDArray[np.float32]

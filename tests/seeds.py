@@ -52,9 +52,8 @@ def page() -> str:
             cells.append(
                 (row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–")
             )
-        parts.append(
-            f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n"
-        )
+        table = Table("", ("feature", "here", "held by"), cells, left=3)
+        parts.append(f"## {document}\n\n{table.markdown()}\n")
     return "\n".join(parts)
 
 

@@ -47,7 +47,8 @@ COMMAND = "python -m main"
 MAIN = """
 from pathlib import Path
 from source import main
-Path("page.md").write_text(str(main()) + Path("data.csv").read_text() + str(len([*Path("folder").iterdir()])))
+files = [*Path("folder").iterdir()]
+Path("page.md").write_text(str(main()) + Path("data.csv").read_text() + str(len(files)))
 """
 
 
@@ -145,7 +146,7 @@ def test_files_are_stale_if_what_ran_or_was_read_is_different(file, old, new, is
     assert stale.changes("page") == [file] * is_stale
 
 
-def test_a_new_file_in_a_folder_that_is_listed_makes_files_stale_and_what_a_compiler_leaves_there_does_not(
+def test_a_new_file_in_a_listed_folder_makes_files_stale_and_what_a_compiler_leaves_there_does_not(
     checkout,
 ):
     for name in ("core.so", ".hidden", "__pycache__"):

@@ -85,7 +85,13 @@ def timed_in_part(stopwatch, a, b, c):
     xp.gemm(1.0, a, b, 0.0, c)
     stopwatch.stop()
 
-@worklog.bench("M=64,128", "K=80,160", op={"plain": False, "rounded": True}, together=("M", "K"), name="two by two")
+@worklog.bench(
+    "M=64,128",
+    "K=80,160",
+    op={"plain": False, "rounded": True},
+    together=("M", "K"),
+    name="two by two",
+)
 def zipped(state):
     a, b, c = arrays(state.M, 64, state.K)
     return lambda: xp.gemm(1.0, a, b, 0.0, c, rounded=state.op)

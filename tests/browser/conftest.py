@@ -58,8 +58,12 @@ SETTINGS = {
     },  # what is scrolled out of sight stays on the page
 }
 # Counted on the page: all passes of a chapter are megabytes.
-FINDINGS = """part => axe.run(part || document, {resultTypes: ["violations", "passes"]}).then(found => ({
-    violations: found.violations.map(v => `${v.id} at ${v.nodes[0].target}: ${v.nodes[0].failureSummary}`),
+FINDINGS = """part => axe.run(
+    part || document, {resultTypes: ["violations", "passes"]}
+).then(found => ({
+    violations: found.violations.map(
+        v => `${v.id} at ${v.nodes[0].target}: ${v.nodes[0].failureSummary}`
+    ),
     contrasts: found.passes.filter(rule => rule.id === "color-contrast").flatMap(rule => rule.nodes)
         .filter(node => node.any.some(check => check.data?.contrastRatio)).length,
 }))"""

@@ -42,7 +42,8 @@ widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job=job)
 """
 THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
 # Everything that is wider than its box.
-CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVisibility() && part.clientWidth > 0
+CLIPPED = """page => [...page.querySelectorAll('*')]
+    .filter(part => part.checkVisibility() && part.clientWidth > 0
     && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
     .map(part => part.outerHTML)"""
 

@@ -42,10 +42,12 @@ README = Path(__file__).parents[2] / "README.md"
 ON_GITHUB = """<meta charset="utf-8"><style>
 body { font: 16px/1.5 sans-serif; margin: 0; padding: 32px; box-sizing: border-box; width: 880px; }
 pre, table { display: block; overflow: auto; max-width: 100%; } table { border-collapse: collapse; }
-pre { padding: 16px; font-size: 85%; } th, td { padding: 6px 13px; border: 1px solid; } img { max-width: 100%; }
+pre { padding: 16px; font-size: 85%; } th, td { padding: 6px 13px; border: 1px solid; }
+img { max-width: 100%; }
 </style>"""
 CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
-    .filter(element => element.scrollWidth > element.clientWidth).map(element => element.outerHTML.slice(0, 200))"""
+    .filter(element => element.scrollWidth > element.clientWidth)
+    .map(element => element.outerHTML.slice(0, 200))"""
 MOST_BYTES = 300_000  # of the first page
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
@@ -312,7 +314,7 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     )
 
 
-def test_every_notebook_is_a_page_that_the_first_page_lists_in_the_order_of_reading_and_pages_are_small(
+def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_of_reading(
     files, pages
 ):
     others = {"index.html", "wrong.html", "access.html", "api.html"}

@@ -217,7 +217,8 @@ MISTAKES = [
     (
         "run NAIV",
         (
-            r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, "
+            r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, "
+            r".*, cuBLAS, "
             r"torch"
         ),
     ),
@@ -401,7 +402,8 @@ MISTAKES = [
     ("show pipe", "pipe is a pipe or a device, not a run"),
     (
         "show mine.cu",
-        "mine.cu is not a run: it isn't JSON: `worklog run mine.cu` times this kernel and saves a run",
+        "mine.cu is not a run: it isn't JSON: `worklog run mine.cu` times this kernel and saves "
+        "a run",
     ),
     ("show table.csv", "table.csv is not a run: it isn't JSON: measure again, or give a file"),
     ("show empty.json", "empty.json is not a run: it is empty"),

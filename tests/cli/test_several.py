@@ -232,7 +232,7 @@ def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     assert alone["kernel"] == "mine" and "file" not in alone
 
 
-def test_a_folder_has_its_files_sorted_with_its_headers_and_no_hidden_files_or_files_without_a_kernel():
+def test_a_folder_has_its_files_and_headers_sorted_without_hidden_ones_and_those_without_a_kernel():
     written("work/b.cu", '#include "parts/used.cuh"\n', PLAIN)
     written("work/a/deep.cu", WRONG)
     written("work/parts/used.cuh", WHOLE)

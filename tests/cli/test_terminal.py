@@ -132,11 +132,19 @@ def in_a_shell(command: str, **changed: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("command", "exit_code", "said"),
     [
-        ("worklog log >/dev/full", 1, "worklog: cannot write the output: No space left on device; free"),
+        (
+            "worklog log >/dev/full",
+            1,
+            "worklog: cannot write the output: No space left on device; free",
+        ),
         ("worklog -h >/dev/full", 1, "worklog: cannot write the output: No space left on device;"),
         ("worklog doctor --settings >&-", 0, ""),
         ("worklog show h200 --json | head -1", 0, ""),
-        ("mkdir x; cd x; rmdir ../x; worklog log", 2, "worklog: the current folder doesn't exist any"),
+        (
+            "mkdir x; cd x; rmdir ../x; worklog log",
+            2,
+            "worklog: the current folder doesn't exist any",
+        ),
     ],
 )  # fmt: skip
 def test_a_full_a_closed_and_a_missing_place_are_one_line(command, exit_code, said):

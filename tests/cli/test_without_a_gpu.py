@@ -51,9 +51,9 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch, tmp_path):
         for finding in json.loads(worklog("doctor", "--json").stdout)
     }
     assert findings["gpu"]["state"] == WHY and findings["recordings"]["good"]
-    assert [name for name in ("gpu", "source", "runs", "cache", "python") if not findings[name]["good"]] == [
-        "gpu", "source", "runs", "cache"
-    ]  # fmt: skip
+    subjects = ("gpu", "source", "runs", "cache", "python")
+    bad = [subject for subject in subjects if not findings[subject]["good"]]
+    assert bad == ["gpu", "source", "runs", "cache"]
     assert findings["runs"]["advice"].endswith(
         "file: Not a directory): set WORKLOG_HOME to another folder"
     )

@@ -139,7 +139,8 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
     for k, t in enumerate(types):
         is_pred = t == "pred"
         lines.append(
-            f"ld.global.b{size_of(t)} {'%q' if is_pred else f'%v{k}'}, [%a0]; add.u64 %a0, %a0, %a2;"
+            f"ld.global.b{size_of(t)} {'%q' if is_pred else f'%v{k}'}, [%a0]; "
+            "add.u64 %a0, %a0, %a2;"
         )
         lines += [f"setp.ne.u32 %v{k}, %q, 0;"] * is_pred
     lines.append(re.sub(r"\$(\d)", r"%v\1", re.sub(r"\$d\b", "%d0", text)).replace("$", "%"))
@@ -147,7 +148,8 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
         is_pred = t == "pred"
         lines += [f"selp.u32 %q, 1, 0, %d{k};"] * is_pred
         lines.append(
-            f"st.global.b{size_of(t)} [%a1], {'%q' if is_pred else f'%d{k}'}; add.u64 %a1, %a1, %a2;"
+            f"st.global.b{size_of(t)} [%a1], {'%q' if is_pred else f'%d{k}'}; "
+            "add.u64 %a1, %a1, %a2;"
         )
     body = "\n".join(lines)
     arch = "sm_90a" if "wgmma" in text else "sm_90"

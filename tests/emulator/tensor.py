@@ -215,7 +215,8 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
     lines = [
         (
-            f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; "
+            f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; "
+            ".reg .b64 a; "
             ".reg .b64 b;"
         )
     ]
@@ -235,7 +236,8 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     short = case.type_ in ("f16", "bf16")
     floats = case.sum_type != "s32"
     numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
-    head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_}"
+    types = f"{case.sum_type}.{case.type_}.{case.type_}"
+    head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{types}"
     given = ", ".join(
         ["{" + ", ".join(f"$d{k}" for k in range(results)) + "}", first_operand, "b, p"]
     )

@@ -68,7 +68,8 @@ def foreign(content: bytes) -> bytes:
 
 CONTENT = GOOD.read_bytes()
 CUT = {f"{count} bytes": CONTENT[:count] for count in (0, 1, 64, 4096, len(CONTENT) // 2)}
-CUT |= {"all but one byte": CONTENT[:-1], "a page of zeros": CONTENT[:4096] + bytes(4096) + CONTENT[8192:]}  # fmt: skip
+CUT["all but one byte"] = CONTENT[:-1]
+CUT["a page of zeros"] = CONTENT[:4096] + bytes(4096) + CONTENT[8192:]
 WHOLE = {
     "of another CPU": foreign(CONTENT),
     "another library": Path(_ctypes.__file__).read_bytes(),
@@ -190,7 +191,8 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
     file = tmp_path / "file"
     file.touch()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    cache = {"File exists": file, "Not a directory": file / "worklog"}.get(reason, tmp_path / "cache")  # fmt: skip
+    caches = {"File exists": file, "Not a directory": file / "worklog"}
+    cache = caches.get(reason, tmp_path / "cache")
     monkeypatch.setenv("WORKLOG_CACHE", str(cache))
     if reason == "File too large":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

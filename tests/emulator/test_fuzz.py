@@ -262,14 +262,17 @@ ODD = [
     "0d7FF8000000000000",
 ]
 SWAPS = [
-    ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32", ".u64"),
+    ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32",
+    ".u64"),
     (".b32", ".b64"), (".s32", ".u16"), (".sync", ""), (".aligned", ""), ("bar.sync", "bar.arrive"),
-    ("bra", "bra.uni"), ("ret;", ""), ("@%p", "@!%p"), ("@!%p", "@%p"), ("ld.", "st."), ("st.", "ld."),
+    ("bra", "bra.uni"), ("ret;", ""), ("@%p", "@!%p"), ("@!%p", "@%p"), ("ld.", "st."), ("st.",
+    "ld."),
     ("atom.", "red."), (".v4", ".v2"), (".x4", ".x2"), ("cp.async", "cp.async.bulk"),
     ("mbarrier.init", "mbarrier.arrive"), ("add", "div"), (".wide", ".lo"), ("[%", "[%x"),
 ]  # fmt: skip
 SIZES = [
-    (1,), (1,), (2,), (3, 2), (2, 2, 2), (0,), (-1,), (2**31 - 1,), (65535, 65535), (2**40,), (1, 70000), (1, 1, 65535),
+    (1,), (1,), (2,), (3, 2), (2, 2, 2), (0,), (-1,), (2**31 - 1,), (65535, 65535), (2**40,), (1,
+    70000), (1, 1, 65535),
 ]  # fmt: skip
 BLOCKS = [1, 31, 32, 33, 64, 128, (7, 5, 3), 1024, 1025, 0, -3, (1, 1, 64), (1, 1, 65), 2**33]
 
@@ -326,8 +329,10 @@ def attack(seed: int) -> str:
         usual = random.random() < 0.7
         arguments = [odd_argument(param, random) for param in kernel.params]
         result = launch(
-            kernel, (2,) if usual else random.choice(SIZES), 64 if usual else random.choice(BLOCKS), arguments,
-            shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000, progress=late,
+            kernel, (2,) if usual else random.choice(SIZES),
+            64 if usual else random.choice(BLOCKS), arguments,
+            shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000,
+            progress=late,
             races=random.random() < 0.8, count=random.random() < 0.8, schedule=random.randrange(3),
         )  # fmt: skip
     except WorklogError as error:

@@ -139,7 +139,8 @@ def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, foun
 
 
 def compare(
-    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
+    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any,
+    launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
     made = contents(key, int(m) * int(k))

@@ -258,7 +258,7 @@ def test_edge_shapes_lie_in_the_domain_and_vary(domain):
     assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) > 5
 
 
-def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_any_k_is_more_than_a_few_terms():
+def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_with_more_than_a_few_terms():
     listed = edge_shapes(Domain())
     assert {1, 31, 33, 64, 65, 127, 129} <= {s.m for s in listed} | {s.n for s in listed}
     assert {1, 2} <= {s.k for s in listed}

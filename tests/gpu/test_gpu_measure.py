@@ -41,7 +41,9 @@ SMALL = Shape.of(512)
 # A launch finds NaN in the memory that the gate fouled before it.
 FOUND = {
     "shared": "__shared__ volatile float slots[64]; const float found = slots[threadIdx.x % 64];",
-    "local": "volatile float slots[64]; const float found = slots[(threadIdx.x + blockIdx.x) % 64];",
+    "local": (
+        "volatile float slots[64]; const float found = slots[(threadIdx.x + blockIdx.x) % 64];"
+    ),
 }
 
 
@@ -206,7 +208,8 @@ LOST = """
 import os, cupy
 from tests.gpu.test_gpu_measure import PRINTS, SMALL, check_in_child, kernel
 try:
-    cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
+    source = 'extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }'
+    cupy.RawKernel(source, "bad")((1,), (1,), (cupy.zeros(1),))
     cupy.cuda.runtime.deviceSynchronize()
 except cupy.cuda.runtime.CUDARuntimeError:
     print(check_in_child(kernel(PRINTS), SMALL).verdict.accepted, flush=True)

@@ -45,7 +45,8 @@ REFUSED = [*LOCKS, "reset sm", "reset memory"]
 WATCHED = "watched instead"
 CHILD = """
 import os, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
+# A job in a shell's background ignores it, by inheritance.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.harness import fake_nvml
 from worklog.gpu.clocks import locked_clocks
 with fake_nvml.pretended(), locked_clocks():

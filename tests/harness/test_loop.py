@@ -130,7 +130,7 @@ def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns, reads):
     assert copies / subjects == approx(reads, rel=0.01)
 
 
-def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled():
+def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_if_only_one_was_throttled():
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=SLOW)
     reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading

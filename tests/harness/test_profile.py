@@ -33,7 +33,8 @@ if "-o" in words:
 elif "--version" in words:
     print("Nsight Compute\\nVersion 2025.3.1.0 (build 36398880)")
 else:
-    print(pathlib.Path({str(FOLDER)!r}, "shared_raw.csv" if "raw" in words else "shared_source.csv").read_text())
+    name = "shared_raw.csv" if "raw" in words else "shared_source.csv"
+    print(pathlib.Path({str(FOLDER)!r}, name).read_text())
 """
 
 
@@ -133,8 +134,8 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
         (
             FEW,
             (
-                "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % are "
-                "possible)"
+                "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % "
+                "are possible)"
             ),
             "",
         ),

@@ -359,7 +359,7 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu):
     assert "queue: False" in biased.degradations
 
 
-def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_again_after_its_first_call(
+def test_the_stream_of_a_waiting_call_is_entered_outside_of_its_time_and_again_after_its_first_call(
     gpu, monkeypatch
 ):
     """The first call may load PyTorch, which has a current stream of its own."""

@@ -61,7 +61,7 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     assert device.download(out).tolist() == [6, 7, 6, 8, 6, 0, 0, 0]
 
 
-def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with_the_first_schedule():
+def test_a_program_that_was_loaded_before_is_read_once_and_begins_with_the_first_schedule():
     program = Program("shift.cu", SHIFT, "k")
     labels = []
     for device in (EmulatedDevice(), EmulatedDevice()):

@@ -280,7 +280,7 @@ CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
         ),  # another slot
     ],
 )
-def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused_operand_is_not_read(
+def test_the_main_loop_is_the_innermost_with_most_multiply_adds_and_a_reused_operand_is_not_read(
     listing, symbol, loop, conflicts
 ):
     found = main_loop(listing, symbol)

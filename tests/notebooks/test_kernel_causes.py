@@ -58,7 +58,7 @@ def ahead_of(name: str, **tile: int) -> int:
     return machine_code(name, **tile)[1].ahead
 
 
-def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster():
+def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_another_faster_tile():
     wide = in_conflict("autotuned")
     same = in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
     assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)

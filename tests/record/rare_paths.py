@@ -18,7 +18,8 @@ from worklog.kernel import Kernel, rung
 from worklog.runner.check import check
 
 RUNGS = (
-    "naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "vectorized", "conflict_free", "double_buffered",
+    "naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "vectorized", "conflict_free",
+    "double_buffered",
     "autotuned", "warptiled", "async_copies", "specialized", "tf32",
 )  # fmt: skip
 BEHIND = "float* C) {\n"

@@ -65,7 +65,9 @@ class Output(list):
 normalize_outputs = lambda computed: (Output(),)
 def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
     assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
-    return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
+    if case["name"] == "n = 1":
+        return {"runtime_ms": solution(*inputs)}
+    return {"status": "WRONG_ANSWER"}
 """
 PROBLEM = """
 class Doubled:

@@ -229,8 +229,8 @@ def test_for_machines():
             SEVERAL,
             (),
             (
-                "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several in a "
-                "function as"
+                "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several "
+                "in a function as"
             ),
         ),
         (

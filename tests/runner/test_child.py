@@ -91,7 +91,8 @@ def started(*words, **how):
     return process
 subprocess.Popen = started
 def then(*_): {then}
-for _ in run_child({{}}, {progress}, timeout_s=300.0, command=(sys.executable, "-c", {source!r})): then()
+command = (sys.executable, "-c", {source!r})
+for _ in run_child({{}}, {progress}, timeout_s=300.0, command=command): then()
 """
 JOB = """
 import ctypes, os, sys

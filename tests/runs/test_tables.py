@@ -199,7 +199,8 @@ def test_the_details_of_a_measurement():
     m = replace(measured("f"), point=Point(axes=(("N", 8),)), work=work)
     run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot))])
     assert {name: str(value) for name, value in cells(run.measurements[0]).items()} == {
-        "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000", "items/s": "5.243 G",
+        "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000",
+        "items/s": "5.243 G",
         "of copy": "75.0 %", "hot": "80.00 µs", "of cuBLAS": "50.0 % ±1.0", "SM MHz": "1980",
     }  # fmt: skip
     shares = (
@@ -207,9 +208,8 @@ def test_the_details_of_a_measurement():
         run.measurements[0].of_roof,
         run.measurements[0].hot_ratio,
     )
-    assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
-        62.3, 4.0, 60.0,
-    ]  # fmt: skip
+    values = [share if isinstance(share, float) else share.value for share in shares if share]
+    assert [round(100 * value, 1) for value in values] == [62.3, 4.0, 60.0]
     for field_name in ("bytes_read", "bytes_written"):
         m = replace(m, work=Work(**{field_name: 8}))
         assert m.moved_bytes == 8 and "items/s" not in small_run(measurements=[m]).text()
