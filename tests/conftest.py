@@ -136,7 +136,11 @@ def no_nvrtc(monkeypatch):
 
 @pytest.fixture
 def few_shapes(monkeypatch):
+    """Let the gate launch little; tests/gate/test_rare_paths.py searches in full."""
+    from worklog.gate import search
+
     take_few_shapes(monkeypatch.setattr)
+    monkeypatch.setattr(search, "EFFORT", search.QUICK_EFFORT)
 
 
 def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:

@@ -31,6 +31,13 @@ from worklog.runner.check import Checked, check
 from worklog.runs import NeverRan
 
 SIGNATURE = "float* C) {\n"
+EFFORT = search.EFFORT
+
+
+@pytest.fixture
+def few_shapes(few_shapes, monkeypatch):
+    """Launch few shapes, but search in full."""
+    monkeypatch.setattr(search, "EFFORT", EFFORT)
 
 
 def checked(
