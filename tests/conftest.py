@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
+# Before NumPy is loaded: small products of several test processes would wait for each other's BLAS
+# threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 gc.set_threshold(
     50_000
 )  # collections after each 700 objects, the default, take a tenth of the time
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
-# nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
+# nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2
+# seconds.
 sys.modules["rfc3987_syntax"] = None
 
 WHY = "this test has no GPU"
@@ -38,23 +40,32 @@ SLOW += [
     "runner/test_check",
     "plots/test_charts",
 ]
+# By then, mypy's cache is there where `make check` runs beside the tests.
+LAST = "tests/test_types"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow files come first, so that no worker begins one while the others have nothing left to do."""
+    """Sort the slow files to the front, so that all workers end at about the same time."""
     rank = {f"{name}.py": number for number, name in enumerate(SLOW)}
-    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+    rank[f"{LAST}.py"] = len(SLOW) + 1
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(SLOW)))
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay: the garbage collector need not visit them again and again."""
+    """Thousands of tests and their modules stay.
+
+    The garbage collector need not visit them again and again.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_home(tmp_path_factory):
-    """Keep runs, Jupyter's and IPython's files in a temporary folder; subprocesses inherit it."""
+    """Keep runs, Jupyter's and IPython's files in a temporary folder.
+
+    Subprocesses inherit it.
+    """
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         for name in (
@@ -78,7 +89,10 @@ def nobodys_home(tmp_path_factory):
 
 
 def compile_here(library: Path, order: bytes) -> tuple[bytes, str]:
-    """Compile in the test's own process; tests/kernel/test_nvrtc.py and commands in processes start NVRTC's."""
+    """Compile in the test's own process.
+
+    Tests/kernel/test_nvrtc.py and commands in processes start NVRTC's.
+    """
     from worklog.kernel.nvrtc_process import compiled
 
     for builtins in library.parent.glob("libnvrtc-builtins.so*"):
@@ -87,16 +101,32 @@ def compile_here(library: Path, order: bytes) -> tuple[bytes, str]:
 
 
 @pytest.fixture
+def home(monkeypatch, tmp_path):
+    """Keep the runs of a test in a folder of its own, which doesn't exist yet."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("WORKLOG_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
 def laptop(monkeypatch, tmp_path):
-    """A machine without a GPU, whatever machine this is, and an empty folder."""
+    """Stand in for a machine without a GPU, in an empty folder."""
     for module in ("gpu.device", "runner.check", "runner.sources"):
         monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
+def file(request, tmp_path):
+    """Return the test module's FILE."""
+    path = tmp_path / "own.py"
+    path.write_text(request.module.FILE)
+    return path
+
+
+@pytest.fixture
 def no_nvrtc(monkeypatch):
-    """The emulator has no compiler."""
+    """Leave the emulator without a compiler."""
     from worklog.errors import NvrtcMissing
 
     def missing(*_: object, **__: object) -> None:
@@ -109,19 +139,26 @@ def no_nvrtc(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_sweeps(request, monkeypatch):
-    """A check launches the largest size of each axis alone: thousands of launches take seconds."""
+    """Let a check launch the largest size of each axis alone: all take seconds."""
     if request.node.get_closest_marker("sweeps") is None:
         monkeypatch.setattr("worklog.gate.sweeps.EFFORT", 0.0)
 
 
 @pytest.fixture
 def few_shapes(monkeypatch):
+    """Let the gate launch little; tests/gate/test_rare_paths.py searches in full."""
+    from worklog.gate import search
+
     take_few_shapes(monkeypatch.setattr)
+    monkeypatch.setattr(search, "EFFORT", search.QUICK_EFFORT)
 
 
 def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:
-    """The gate runs three edge shapes, one ragged shape and four rare problems, and draws none: the emulator takes
-    longest there, and tests/gate runs all. setting: as setattr.
+    """Let the gate run three edge shapes, one ragged shape, four rare problems, none drawn.
+
+    The emulator takes longest there, and tests/gate runs all.
+
+    setting: as setattr
     """
     from worklog.gate import edges, sgemm
 
@@ -137,8 +174,9 @@ def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:
 
 @pytest.fixture
 def drawn_before(monkeypatch):
-    """The rungs whose source changed after they were timed are those that the stored figures name: a kernel may be
-    edited before it is measured and drawn again.
+    """Let the rungs that the stored figures name be those whose source changed since.
+
+    A kernel may be edited before it is measured and drawn again.
     """
     from worklog.runner import sources
 
@@ -150,7 +188,10 @@ def drawn_before(monkeypatch):
 
 @pytest.fixture
 def one_png(monkeypatch):
-    """Every SVG, and of the PNGs, which take longest, the ladder: all of them are made in the same way."""
+    """Every SVG, and of the PNGs, which take longest, the ladder.
+
+    All of them are made in the same way.
+    """
     from worklog.plots.drawing import Drawing
 
     encoded = Drawing.encoded

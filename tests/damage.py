@@ -15,7 +15,7 @@ GONE: Any = object()
 
 
 def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
-    """The document with something anywhere in it replaced."""
+    """Return the document with something anywhere in it replaced."""
     if not value or not isinstance(value, (dict, list)) or data.draw(st.integers(0, 3)) == 0:
         return damage
     where = data.draw(
@@ -27,7 +27,10 @@ def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
 
 
 def changed(document: Any, place: str, value: Any) -> Any:
-    """The document with another value in one place, such as "rows 1 us", or without it (GONE)."""
+    """Return the document with another value in one place, such as "rows 1 us".
+
+    GONE as the value removes the place.
+    """
     name, _, rest = place.partition(" ")
     at = int(name) if name.isdigit() else name
     whole = document.copy()

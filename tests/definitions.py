@@ -1,5 +1,7 @@
-"""What a Python file defines, as parts with a digest each: so that `make stale` compares only the functions that ran,
-and the classes and constants that they name. A digest doesn't change with comments, docstrings, or the format.
+"""Return what a Python file defines, as parts with a digest each.
+
+So `make stale` compares only the functions that ran, and the classes and constants that they
+name. A digest doesn't change with comments, docstrings, or the format.
 """
 
 import ast
@@ -16,12 +18,16 @@ STATEMENTS = "<module>"  # the name of the statements that define nothing: they 
 
 
 class Definitions:
-    """The parts of a file by name: functions, methods ("Shape.of"), classes, constants, and imported names."""
+    """The parts of a file by name.
+
+    Functions, methods ("Shape.of"), classes, constants, and imported names.
+    """
 
     def __init__(self, path: Path) -> None:
         self.parts = defaultdict[str, list[ast.AST]](list)
         self.methods = defaultdict[str, list[str]](list)
-        # The file and the name that an imported name stands for, as written: "worklog.runs", "Run", 0 dots.
+        # The file and the name that an imported name stands for, as written: "worklog.runs", "Run",
+        # 0 dots.
         self.imported: dict[str, tuple[str, str, int]] = {}
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             self._add(statement)
@@ -58,7 +64,7 @@ class Definitions:
         }
 
     def is_function(self, name: str) -> bool:
-        """Return whether a name is that of a function or a method, and not of a class or a constant."""
+        """Return whether a name is a function's or a method's, not a class's or a constant's."""
         return isinstance(self.parts.get(name, [None])[0], FUNCTION)
 
     def words(self, name: str) -> Iterator[str]:
@@ -70,8 +76,10 @@ class Definitions:
                 yield from _words(node)
 
     def _words_of_class(self, node: ast.ClassDef) -> Iterator[str]:
-        """Yield a class's words without its methods, which are parts of their own: of these, only the names of those
-        that may run though no code names them, as Python or a base class calls them.
+        """Yield a class's words without its methods, which are separate parts.
+
+        Of the methods, yield only the names of those that may run though no code names them, as
+        Python or a base class calls them.
         """
         for part in (*node.bases, *node.keywords, *node.decorator_list):
             yield from _words(part)
@@ -83,8 +91,9 @@ class Definitions:
                 yield from _words(statement)
 
     def names(self, name: str) -> Iterator[tuple[str, bool]]:
-        """Yield the names that a part reads, each with whether it is a variable: else an attribute, or a string, by
-        which it may be looked up.
+        """Yield the names that a part reads, each with whether it is a variable.
+
+        Otherwise the name is an attribute, or a string, by which something may be looked up.
         """
         for node in self.parts.get(name, ()):
             whole = isinstance(node, ast.ClassDef)

@@ -1,4 +1,6 @@
-"""In place of worklog.runner.child, where nothing can be measured: a kernel's name says what becomes of its process.
+"""In place of worklog.runner.child, where nothing can be measured.
+
+A kernel's name says what becomes of its process.
 
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
@@ -82,7 +84,7 @@ ACTS: dict[str, Callable[[], object] | BaseException] = {
 
 
 def act(name: str) -> None:
-    """What the name says; nothing for other names."""
+    """Do what the name says, and nothing for other names."""
     what = ACTS.get(name)
     if isinstance(what, BaseException):
         raise what
@@ -91,7 +93,10 @@ def act(name: str) -> None:
 
 
 def measure(order: MeasureOrder, pipe: Connection) -> None:
-    """As worklog.runner.worker.answer, but for the measuring. The calibration is another one in each process."""
+    """As worklog.runner.worker.answer, but for the measuring.
+
+    The calibration is another one in each process.
+    """
     names = [job.kernel for job in order.jobs]
     if names[0] == "never ready":
         os._exit(4)

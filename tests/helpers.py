@@ -1,5 +1,7 @@
-"""What tests of several rooms share: a small run, made by hand, with a measured, a failed and a skipped kernel; two
-kernels of a user; a command that is typed.
+"""What tests of several rooms share.
+
+A small run, made by hand, with a measured, a failed and a skipped kernel; two kernels of a user;
+a command that is typed.
 """
 
 from collections.abc import Sequence
@@ -8,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from click.testing import CliRunner, Result
+from numpy.typing import NDArray
 
 from worklog.cli import main
 from worklog.problem import Point, Shape
@@ -29,20 +33,27 @@ TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 GPU = Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.159.04")
 CALIBRATION = Calibration(
     offset_us=3.45, offset_by_length_us={"1": 3.45, "1000": 3.45}, tick_us=0.03,
-    fp32_tflops=60.0, copy_gbs=4000.0, l2_gbs=8000.0, sm_mhz=1980.0, slope=1.0, aa_ratio=1.0, aa_low=0.99, aa_high=1.01,
+    fp32_tflops=60.0, copy_gbs=4000.0, l2_gbs=8000.0, sm_mhz=1980.0, slope=1.0, aa_ratio=1.0,
+    aa_low=0.99, aa_high=1.01,
     launch_us=11.0, warm_cycles=294.5, cold_cycles=707.0, still_cached=0.0,
 )  # fmt: skip
 
 
 def product(*sizes: int) -> Point:
-    """The point of a product: N, or M, N and K."""
+    """Return the point of a product: N, or M, N and K."""
     return Point.of_product(Shape.of(sizes))
+
+
+def integers(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return small whole numbers, whose products and sums are exact in float32."""
+    random = np.random.default_rng([rows, columns, seed])
+    return random.integers(-8, 9, (rows, columns)).astype(np.float32)
 
 
 def measured(
     kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any
 ) -> Measurement:
-    """A measurement with three samples, one of which does not count."""
+    """Return a measurement with three samples, one of which does not count."""
     sides = [
         LaunchSeries(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
         LaunchSeries("cuBLAS", [us * ratio] * 3, [1980.0] * 3),
@@ -62,7 +73,11 @@ def measured(
 
 
 def small_run(**changes: Any) -> Run:
-    """naive and cuBLAS at 512, naive failed at 1024 and skipped at 2048, and naive at 512 with a warm L2."""
+    """Return a run of naive at three sizes and of cuBLAS at one.
+
+    naive and cuBLAS at 512, naive failed at 1024 and skipped at 2048, and naive at 512 with a
+    warm L2.
+    """
     values: dict[str, Any] = dict(
         gpu=GPU,
         harness=Harness().as_dict(),
@@ -85,7 +100,7 @@ def small_run(**changes: Any) -> Run:
 
 
 def compared(rows: Sequence[dict[str, Any]], **parts: Any) -> Comparison:
-    """A comparison of harnesses with these rows."""
+    """Return a comparison of harnesses with these rows."""
     promises = {"aa": {"pairs": 1, "agree": 1, "intervals_us": []}}
     document = {
         "created": "2026-11-21T05:20:00+00:00",

@@ -1,4 +1,7 @@
-"""Texts that are kept to notice a change: a folder of small files, in which a line is a thing that may change."""
+"""Texts that are kept to notice a change.
+
+A folder of small files, in which a line is a thing that may change.
+"""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +35,10 @@ def require_as_noted(folder: Path, name: str, text: str, advice: str) -> None:
 
 
 def keep(folder: Path, texts: Mapping[str, str]) -> list[str]:
-    """Write the texts, and nothing else, into the folder; return the names of those that changed."""
+    """Write the texts, and nothing else, into the folder.
+
+    Return the names of those that changed.
+    """
     folder.mkdir(exist_ok=True)
     files = {file_of(folder, name): name for name in texts}
     for file in {*folder.iterdir()} - files.keys():

@@ -1,4 +1,7 @@
-"""Matrices that are hard for a product in FP32, each with how far C is from alpha A B + beta C, by sums in float64."""
+"""Matrices that are hard for a product in FP32.
+
+Each with how far C is from alpha A B + beta C, by sums in float64.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from numpy.typing import NDArray
 from worklog.problem import Shape
 
 KINDS = (
-    "signs", "positive", "equal", "offset", "scaled lines", "scaled numbers", "cancelling", "infinite", "NaN",
+    "signs", "positive", "equal", "offset", "scaled lines", "scaled numbers", "cancelling",
+    "infinite", "NaN",
     "subnormal", "zeros", "large and small",
 )  # fmt: skip
 Floats = NDArray[np.float32]
@@ -30,7 +34,7 @@ class Product:
 
 
 def drawn(seed: int, shape: Shape) -> Product:
-    """A product by a seed, which also chooses the kind: the kinds take turns."""
+    """Return a product by a seed, which also chooses the kind: the kinds take turns."""
     rng = np.random.default_rng(seed)
     kind = KINDS[seed % len(KINDS)]
     a, b, c = (
@@ -71,8 +75,13 @@ def drawn(seed: int, shape: Shape) -> Product:
 
 
 def largest_error(product: Product, result: Any, library: Any = np) -> float:
-    """The largest |error| / (|alpha| |A| |B| + |beta C|), less what subnormal numbers are rounded by; infinite where
-    an infinity or a NaN is missing, or stands where the product has none. result: M x N. library: of result.
+    """Return the largest |error| / (|alpha| |A| |B| + |beta C|).
+
+    That is less what subnormal numbers are rounded by, and infinite if an infinity or a NaN is
+    missing, or stands where the product has none.
+
+    result: M x N
+    library: of result
     """
     a, b, c = (library.asarray(x.astype(np.float64)) for x in (product.a, product.b, product.c))
     if library is not np:  # CuPy's conversions take subnormal numbers for zeros

@@ -72,7 +72,10 @@ def hits() -> list[Hit]:
 
 
 def counts() -> dict[str, dict[str, int]]:
-    """Return the number of places by room and measure; rooms and measures without one are left out."""
+    """Return the number of places by room and measure.
+
+    Rooms and measures without one are left out.
+    """
     by_room = dict[str, Counter[str]]()
     for hit in hits():
         by_room.setdefault(_room(hit.path), Counter())[hit.measure] += 1
@@ -202,7 +205,8 @@ def raised(
                 )
             elif count < ceiling:
                 lines.append(
-                    f"{room}: {count} {measure}, fewer than {ceiling}: python -m tests.readable --lower"
+                    f"{room}: {count} {measure}, fewer than {ceiling}: python -m tests.readable "
+                    "--lower"
                 )
     return lines
 

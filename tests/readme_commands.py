@@ -1,6 +1,7 @@
 """The README's commands as a user types them on a GPU, with what each must print.
 
-tests/test_readme.py holds that no command of the README is missing here, tests/gpu/test_gpu_commands.py types them.
+tests/test_readme.py holds that no command of the README is missing here,
+tests/gpu/test_gpu_commands.py types them.
 """
 
 import re
@@ -30,7 +31,8 @@ class Command:
         return self.typed or self.written
 
 
-# In an order in which each finds what it needs: `compare` needs saved runs, `figures` the article's.
+# In an order in which each finds what it needs: `compare` needs saved runs, `figures` the
+# article's.
 COMMANDS = [
     Command("worklog doctor", "NVIDIA"),
     Command("worklog new mine.cu", "written: mine.cu"),

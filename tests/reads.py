@@ -1,8 +1,10 @@
-"""Note what Python processes execute and read of the checkout: tests/stale.py copies this file, as sitecustomize.py,
-onto the path of the commands that make files, so that every process that they start notes it, too.
+"""Note what Python processes execute and read of the checkout.
 
-$WORKLOG_READS gets a line for each function (its file and its name), each file that is read, and each folder that is
-listed, all below $WORKLOG_ROOT.
+tests/stale.py copies this file, as sitecustomize.py, onto the path of the commands that make
+files, so that every process that they start notes it, too.
+
+$WORKLOG_READS gets a line for each function (its file and its name), each file that is read, and
+each folder that is listed, all below $WORKLOG_ROOT.
 """
 
 import os

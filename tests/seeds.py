@@ -1,5 +1,8 @@
-"""The page that shows, for each feature of the five documents that this project implements, what does it here and which
-test holds it: `python -m tests.seeds` writes notebooks/seeds.md from tests/seeds.csv, which test_seeds.py checks.
+"""The page that shows where each feature of the five documents is.
+
+For each feature that this project implements, it shows what does it here and which test holds it:
+`python -m tests.seeds` writes notebooks/seeds.md from tests/seeds.csv, which test_seeds.py
+checks.
 """
 
 import csv
@@ -21,8 +24,11 @@ users of these and other tools ask for.
 
 
 class Row(NamedTuple):
-    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/; "" for a feature
-    that is not here, whose `how` is the reason.
+    """One feature.
+
+    how: a command, or a Python name or call
+    test: "file::function", below tests/; "" for a feature that is not here, whose `how` is the
+        reason
     """
 
     document: str
@@ -36,7 +42,7 @@ with (ROOT / "tests" / "seeds.csv").open(encoding="utf-8", newline="") as lines:
 
 
 def page() -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     parts = [HEAD]
     for document, rows in groupby(ROWS, lambda row: row.document):
         cells = []
@@ -46,9 +52,8 @@ def page() -> str:
             cells.append(
                 (row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–")
             )
-        parts.append(
-            f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n"
-        )
+        table = Table("", ("feature", "here", "held by"), cells, left=3)
+        parts.append(f"## {document}\n\n{table.markdown()}\n")
     return "\n".join(parts)
 
 

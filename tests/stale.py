@@ -1,9 +1,12 @@
-"""Which generated files are out of date: `python -m tests.stale` lists them with the command for each (2 s, no GPU).
+"""Which generated files are out of date.
 
-`python -m tests.stale --make NAME`, repeated for more, runs the command, and notes what it depends on in tests/made/:
-the functions of the checkout that ran, the constants and classes that they name, and the files that were read
-(tests/reads.py sees them), each with a digest, and the files that it made. Files are out of date if one of these
-differs now. A function that didn't run, a class that no function names, a comment and a docstring don't count.
+`python -m tests.stale` lists them with the command for each (2 s, no GPU).
+
+`python -m tests.stale --make NAME`, repeated for more, runs the command, and notes what it depends
+on in tests/made/: the functions of the checkout that ran, the constants and classes that they name,
+and the files that were read (tests/reads.py sees them), each with a digest, and the files that it
+made. Files are out of date if one of these differs now. A function that didn't run, a class that no
+function names, a comment and a docstring don't count.
 """
 
 import hashlib
@@ -125,7 +128,9 @@ def tracked() -> set[str]:
 
 
 def parts_that_count(ran: set[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return by file the functions that ran, with the constants and classes that they name, and what those name.
+    """Return by file the functions that ran, with the constants and classes in use.
+
+    Those that the functions name, and what these name.
 
     ran: file and qualified name of each function, as Python states it
     """
@@ -144,7 +149,10 @@ def parts_that_count(ran: set[tuple[str, str]]) -> dict[str, set[str]]:
             waiting.append((path, name))
 
     def add_variable(path: str, name: str) -> None:
-        """Add what a variable of a module stands for, unless it is a function: those that count ran."""
+        """Add what a variable of a module stands for, unless it is a function.
+
+        Those that count ran.
+        """
         followed = set[tuple[str, str]]()
         while name in files[path].imported and (path, name) not in followed:
             followed.add((path, name))
@@ -257,7 +265,8 @@ def make(name: str) -> None:
             done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=False)
             if done.returncode:
                 raise click.ClickException(
-                    f"`{command}` exited with {done.returncode}, and the record of {name} stays as it was: "
+                    f"`{command}` exited with {done.returncode}, and the record of {name} stays "
+                    "as it was: "
                     f"mend it, then run python -m tests.stale --make {name}"
                 )
         found = sorted({*lines(target, reads.read_text(encoding="utf-8"))})

@@ -1,10 +1,14 @@
-"""The way of one live measurement through our code, traced on the virtual GPU: `python -m tests.steps` prints it.
+"""The way of one live measurement through our code, traced on the virtual GPU.
 
-`worklog run FILE.py:product --size 256` runs in this process and its child; the virtual GPU stands in for CUDA.
+`python -m tests.steps` prints it.
 
-Steps: our functions on the longest chain of calls from the command's function to the one that starts the child, from
-the child's main to the one that calls the kernel in the timed loop, to the one that sends the answer, and, in the
-parent again, to the one that writes the file. Files: those that hold a step or a function that a step calls.
+`worklog run FILE.py:product --size 256` runs in this process and its child; the virtual GPU stands
+in for CUDA.
+
+Steps: our functions on the longest chain of calls from the command's function to the one that
+starts the child, from the child's main to the one that calls the kernel in the timed loop, to the
+one that sends the answer, and, in the parent again, to the one that writes the file. Files: those
+that hold a step or a function that a step calls.
 """
 
 import json
@@ -36,7 +40,10 @@ def product(alpha, A, B, beta, C):
 
 
 def function(frame: FrameType | None) -> str:
-    """Our function that a frame runs, as "file:name", else "". A comprehension or a module's own code is none."""
+    """Our function that a frame runs, as "file:name", else "".
+
+    A comprehension or a module's own code is none.
+    """
     if (
         frame is None
         or frame.f_code.co_name.startswith("<")
@@ -56,7 +63,11 @@ def chain(frame: FrameType | None) -> list[str]:
 
 
 class Trace:
-    """A profiler: the chain to each call of the kernel and to each write in runner/ or runs/, and who calls whom."""
+    """A profiler.
+
+    The chain to each call of the kernel and to each write in runner/ or runs/, and who calls
+    whom.
+    """
 
     def __init__(self) -> None:
         self.calls: set[tuple[str, str]] = set()
@@ -79,7 +90,7 @@ class Trace:
 
 
 def trace_child(report: Path) -> None:
-    """The child: tests.virtual.job, traced. It ends by os._exit."""
+    """Trace the child: tests.virtual.job. It ends by os._exit."""
     trace = Trace()
     leave = os._exit
 
@@ -103,7 +114,7 @@ def trace_child(report: Path) -> None:
 
 
 def way() -> tuple[list[str], list[str]]:
-    """The steps, in their order, and the files."""
+    """Return the steps, in their order, and the files."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
         kernel = Path(folder, "mine.py")
         report = Path(folder, "child.json")

@@ -1,9 +1,11 @@
-"""Counts of lines, names, steps, imports and words, from the sources: `python -m tests.structure` (10 s, no GPU), after
-`make check`, which installs import-linter.
+"""Counts of lines, names, steps, imports and words, from the sources.
 
-Lines are those of all files of a kind, blank ones and comments too. `worklog/emulator/` counts only where its name is
-in the row. Imports are pairs of modules. Files in a circle reach each other by imports in one room; what only a type
-checker imports counts there, and not in the other rows.
+`python -m tests.structure` (10 s, no GPU), after `make check`, which installs import-linter.
+
+Lines are those of all files of a kind, blank ones and comments too. `worklog/emulator/` counts
+only where its name is in the row. Imports are pairs of modules. Files in a circle reach each
+other by imports in one room; what only a type checker imports counts there, and not in the other
+rows.
 """
 
 import ast
@@ -44,7 +46,7 @@ def lines(folder: str, *suffixes: str) -> int:
 
 
 def names() -> list[str]:
-    """What a newcomer sees in `worklog/`."""
+    """Return what a newcomer sees in `worklog/`."""
     return sorted(
         path.name
         for path in (ROOT / "worklog").iterdir()
@@ -53,7 +55,7 @@ def names() -> list[str]:
 
 
 def room(module: str) -> str:
-    """The room of a module: the name below `worklog`."""
+    """Return the room of a module: the name below `worklog`."""
     return [*module.split("."), "__init__"][1]
 
 
@@ -77,7 +79,10 @@ def in_circles(pairs: set[tuple[str, str]]) -> set[str]:
 
 
 def imported_by_check() -> list[str]:
-    """Our modules that `worklog check mine.cu --emulate` imports; where the kernel's process has its own, those too."""
+    """Our modules that `worklog check mine.cu --emulate` imports.
+
+    Where the kernel's process has its own, those too.
+    """
     code = """
 import sys
 from worklog.cli import main
@@ -105,7 +110,7 @@ def bindings() -> int:
 
 
 def table() -> list[tuple[str, int]]:
-    """What is counted, in the order of the project's goals."""
+    """Return what is counted, in the order of the project's goals."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
         "importlinter"
     ]

@@ -1,4 +1,7 @@
-"""worklog.sgemm: BLAS's semantics on the emulator, clear errors, and what a GPU's streams and graphs need."""
+"""worklog.sgemm.
+
+BLAS's semantics on the emulator, clear errors, and what a GPU's streams and graphs need.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from tests.helpers import GPU
+from tests.helpers import GPU, integers
 from worklog import blas as module
 from worklog.blas import OnGpu
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
@@ -33,14 +36,6 @@ def nothing_said_before():
 SIZE = st.integers(0, 20)
 ROWS = np.ascontiguousarray
 COLUMNS = np.asfortranarray
-
-
-def integers(rows: int, columns: int, seed: int = 0) -> Any:
-    return (
-        np.random.default_rng([rows, columns, seed])
-        .integers(-8, 9, (rows, columns))
-        .astype(np.float32)
-    )
 
 
 class OnHost:
@@ -107,7 +102,10 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not():
     ("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))]
 )
 def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name, shape):
-    """At the first of its shapes, no pass of ragged copies its factors, and the code of its kernel is the same."""
+    """At the first of its shapes, no pass of ragged copies its factors.
+
+    The code of its kernel is the same.
+    """
     m, n, k = shape
     a = integers(m, k)
     b = integers(k, n)
@@ -198,8 +196,9 @@ def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypat
 
 
 class Noting:
-    """A GPU, and CuPy on it, as far as sgemm needs them. It notes launches as a driver reads them: entry, stream, and
-    the values of the parameters.
+    """A GPU, and CuPy on it, as far as sgemm needs them.
+
+    It notes launches as a driver reads them: entry, stream, and the values of the parameters.
     """
 
     arch = "sm_80"
@@ -351,7 +350,10 @@ def test_a_repeated_call_looks_up_its_plan(shape, mode, noting):
 
 
 def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting):
-    text = "__global__ void f(float* A, float* B, float* C, long N) { cooperative_groups::this_grid().sync(); }"
+    text = (
+        "__global__ void f(float* A, float* B, float* C, long N) { "
+        "cooperative_groups::this_grid().sync(); }"
+    )
     multiply(32, mode=worklog.Kernel.from_source(text, grid="N / 32", block="32, 8"))
     assert noting.launches == [("f", 7, 2**20, 2**30, 2**40, 32)]
 

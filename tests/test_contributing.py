@@ -1,5 +1,7 @@
-"""`make stale` notices a change of what generated files are made from, and of the files; what the contributors' page
-names is there; and the plan of the house holds where `make check` does not look: names, layers, lengths, and words.
+"""What the contributors' page names is there, and generated files are current.
+
+`make stale` notices a change of what they are made from, and of the files. The plan of the house
+holds where `make check` does not look: names, layers, lengths, and words.
 """
 
 import re
@@ -45,7 +47,8 @@ COMMAND = "python -m main"
 MAIN = """
 from pathlib import Path
 from source import main
-Path("page.md").write_text(str(main()) + Path("data.csv").read_text() + str(len([*Path("folder").iterdir()])))
+files = [*Path("folder").iterdir()]
+Path("page.md").write_text(str(main()) + Path("data.csv").read_text() + str(len(files)))
 """
 
 
@@ -58,7 +61,7 @@ def use(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a target whose command ran once."""
+    """Return a folder with a target whose command ran once."""
     root = tmp_path_factory.mktemp("made") / "checkout"
     (root / "folder").mkdir(parents=True)
     texts = {"main.py": MAIN, "source.py": SOURCE, "other.py": OTHER, "data.csv": "x"}
@@ -74,7 +77,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def checkout(made, tmp_path, monkeypatch):
-    """A copy of it, to be changed."""
+    """Return a copy of the folder, to be changed."""
     root = tmp_path / "checkout"
     shutil.copytree(made, root)
     use(root, monkeypatch)
@@ -143,7 +146,7 @@ def test_files_are_stale_if_what_ran_or_was_read_is_different(file, old, new, is
     assert stale.changes("page") == [file] * is_stale
 
 
-def test_a_new_file_in_a_folder_that_is_listed_makes_files_stale_and_what_a_compiler_leaves_there_does_not(
+def test_a_new_file_in_a_listed_folder_makes_files_stale_and_what_a_compiler_leaves_there_does_not(
     checkout,
 ):
     for name in ("core.so", ".hidden", "__pycache__"):

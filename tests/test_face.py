@@ -42,7 +42,7 @@ def test_every_error_that_a_docstring_promises_can_be_imported_from_errors():
 
 @pytest.fixture
 def shell():
-    """A shell as in a notebook, without a history file."""
+    """Return a shell as in a notebook, without a history file."""
     return InteractiveShell(config=Config(HistoryManager={"enabled": False}))
 
 

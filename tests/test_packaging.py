@@ -1,4 +1,7 @@
-"""What a user gets from pip: the kernels and data are in sdist and wheel, and the wheel runs far from the checkout."""
+"""What a user gets from pip.
+
+The kernels and data are in sdist and wheel, and the wheel runs far from the checkout.
+"""
 
 import os
 import re
@@ -35,7 +38,10 @@ NOTEBOOKS = sorted(
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Run a command without input and return what it printed; its error output becomes the failure's message."""
+    """Run a command without input and return what it printed.
+
+    Its error output becomes the failure's message.
+    """
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -52,7 +58,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def fast_cc(tmp_path_factory):
-    """A compiler that optimises nothing."""
+    """Return a compiler that optimises nothing."""
     path = tmp_path_factory.mktemp("bin") / "fast"
     path.write_text('#!/bin/bash\nexec cc "${@/-O2/-O0}"\n')
     path.chmod(0o755)
@@ -61,7 +67,10 @@ def fast_cc(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory, fast_cc):
-    """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
+    """Return a folder with the sdist and the wheel built from it.
+
+    The installed hatchling builds it: no network is needed.
+    """
     folder = tmp_path_factory.mktemp("release")
     cache = Path(os.environ["WORKLOG_CACHE"])
     cache.mkdir(exist_ok=True)
@@ -85,7 +94,7 @@ def release(tmp_path_factory, fast_cc):
 
 @pytest.fixture(scope="module")
 def installed(release, tmp_path_factory):
-    """A folder for PYTHONPATH that holds the installed wheel, ahead of the checkout."""
+    """Return a folder for PYTHONPATH that holds the installed wheel, ahead of the checkout."""
     target = tmp_path_factory.mktemp("installed")
     pip = (
         sys.executable,
@@ -102,7 +111,10 @@ def installed(release, tmp_path_factory):
 
 
 def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release):
-    """Every file, also recordings, PTX and the charts' style; in the wheel nothing else, in the sdist kernels/."""
+    """Every file, also recordings, PTX and the charts' style.
+
+    In the wheel nothing else, in the sdist kernels/.
+    """
     files = [
         path
         for path in (ROOT / "worklog").rglob("*")
@@ -168,8 +180,10 @@ def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_i
 
 
 def sizes(top: Distribution) -> dict[str, int]:
-    """Bytes of the files that pip wrote for a distribution and for all that it requires on this machine, extras of a
-    requirement included. Raises PackageNotFoundError for a requirement that is not installed.
+    """Return the bytes of the files that pip wrote for a distribution and its requirements.
+
+    All that it requires on this machine counts, extras of a requirement included. Raises
+    PackageNotFoundError for a requirement that is not installed.
     """
     known = {(top.name, "")}
     waiting = [(top, "")]
@@ -191,7 +205,10 @@ def sizes(top: Distribution) -> dict[str, int]:
 
 
 def test_the_wheel_and_its_requirements_stay_small(installed):
-    """Extras don't count. NVRTC is larger here than for a user: constraints.txt pins it for PyTorch's sake."""
+    """Extras don't count.
+
+    NVRTC is larger here than for a user: constraints.txt pins it for PyTorch's sake.
+    """
     megabytes = {
         name: size / 1e6
         for name, size in sizes(Distribution.at(next(installed.glob("*.dist-info")))).items()
@@ -229,7 +246,10 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
     )
     blob = "https://o/r/blob/HEAD/"
     raw = "https://o/r/raw/HEAD/"
-    there = f"`a[0](b)` [c `d`]({blob}e.md) [f](https://g) [![h]({raw}i.svg)]({blob}j) ![k.]({raw}l.png){code}"
+    there = (
+        f"`a[0](b)` [c `d`]({blob}e.md) [f](https://g) [![h]({raw}i.svg)]({blob}j) "
+        f"![k.]({raw}l.png){code}"
+    )
     assert for_index(text, "https://o/r") == there
     assert for_index(
         '<picture>\n<source srcset="a"><img src="b" alt="c">\n</picture>'
@@ -244,7 +264,10 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
 def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
     installed, tmp_path
 ):
-    code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.source.kernels_dir(), w.open_run().label, sep='\\n')"
+    code = (
+        "import worklog as w, worklog.kernel as k; print(w.__file__, k.source.kernels_dir(), "
+        "w.open_run().label, sep='\\n')"
+    )
     for package, kernels, path in (
         (installed, "worklog/_kernels", {"PYTHONPATH": str(installed)}),
         (ROOT, "kernels", {}),
@@ -263,7 +286,10 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
 
 
 def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, fast_cc, tmp_path):
-    """In a read-only folder, too; where the wheel lacks what fits its sources, the error names the command."""
+    """In a read-only folder, too.
+
+    Where the wheel lacks what fits its sources, the error names the command.
+    """
     code = "from worklog.emulator.core.native import library; print(library()._name)"
     bare = {"PYTHONPATH": str(installed), "PATH": "", "WORKLOG_CACHE": str(tmp_path / "none")}
     used = Path(run(sys.executable, "-c", code, cwd=tmp_path, **bare).strip())
@@ -372,7 +398,8 @@ def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_pa
     )
     code = """
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator
-heavy = {"cupy", "torch", "cuda", "pynvml", "matplotlib", "pandas", "IPython", "ipywidgets", "scipy"}
+heavy = {"cupy", "torch", "cuda", "pynvml", "matplotlib", "pandas", "IPython", "ipywidgets"}
+heavy.add("scipy")
 print("loaded:", *heavy & set(sys.modules), "!")
 from worklog.cli import main
 for words in ("run", "run --json", "check mine.cu --quick", "ablate naive", "peers", "show"):
@@ -416,7 +443,10 @@ def test_make_alone_names_every_target():
 )
 def test_make_shows_what_pip_is_at_in_a_terminal_only(tmp_path, terminal, shown):
     log = tmp_path / "install.log"
-    found = "Collecting numpy>=2 (from x)\\n  Downloading numpy.whl (16 MB)\\nCollecting torch\\n  Downloading torch"
+    found = (
+        "Collecting numpy>=2 (from x)\\n  Downloading numpy.whl (16 MB)\\nCollecting torch\\n "
+        " Downloading torch"
+    )
     recipe = (
         f"progress: ; @$(show_progress); printf '{found}' >{log}; sleep 1.5;"
         f" printf '\\nInstalling collected packages: a, b, c\\n' >>{log}; sleep 1.5"

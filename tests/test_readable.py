@@ -1,4 +1,7 @@
-"""The package may only become easier to read: the counts of tests/readable.py keep to their ceilings."""
+"""The package may only become easier to read.
+
+The counts of tests/readable.py keep to their ceilings.
+"""
 
 import ast
 

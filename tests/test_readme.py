@@ -1,5 +1,6 @@
-"""The README's tables are rewritten between their markers and nowhere else, and every cell of the comparison links to
-what backs it.
+"""The README's tables are rewritten between their markers and nowhere else.
+
+Every cell of the comparison links to what backs it.
 """
 
 import math
@@ -132,7 +133,10 @@ def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(dra
 def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     laptop, few_shapes, tmp_path, monkeypatch
 ):
-    """In the README's order. Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution."""
+    """In the README's order.
+
+    Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution.
+    """
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     [first, declared] = [block for block in blocks("python") if "cupy" not in block]
     (tmp_path / "mine.py").write_text(declared, encoding="utf-8")
@@ -157,7 +161,10 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
 
 
 def test_make_article_needs_nothing_that_only_tests_do():
-    """`make article` writes the README's parts in the user's environment, which lacks the extra `dev`."""
+    """`make article` writes the README's parts in the user's environment.
+
+    That environment lacks the extra `dev`.
+    """
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = extras["optional-dependencies"]["dev"]
     names = {re.split(r"[>=<;\[ ]", word)[0].replace("-", "_") for word in wanted}
@@ -211,9 +218,9 @@ def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has
     row = {"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}
     lines = comparison_table(compared([row])).splitlines()
     assert (
-        "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |"
-        in lines
-    )
+        "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not "
+        "timed |"
+    ) in lines
     recorded = open_comparison()
     (large,) = (
         line

@@ -117,7 +117,7 @@ RIGHT = [
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
-    """The lines of each file that mypy rejects, with its messages."""
+    """Return the lines of each file that mypy rejects, with its messages."""
     folder = tmp_path_factory.mktemp("calls")
     documented = re.findall(r"^    (.+)", worklog.__doc__ or "", re.MULTILINE)
     assert len(documented) >= 5

@@ -1,5 +1,7 @@
-"""Draw figures/panel.gif: the panel in a real JupyterLab, while its fixes are switched off one after the other; and
-figures/access.gif: what a warp of two rungs touches.
+"""Draw figures/panel.gif and figures/access.gif.
+
+The first is the panel in a real JupyterLab, while its fixes are switched off one after the other.
+The second is what a warp of two rungs touches.
 
 Run: python -m tests.browser.animation
 """
@@ -41,7 +43,10 @@ STEPS = (
 # pixels: of the page, and of the picture without the buttons
 VIEWPORT = 1180
 CROPPED = 552
-MARK = "element => { element.style.outline = '3px solid #d55e00'; element.style.outlineOffset = '3px'; }"
+MARK = (
+    "element => { element.style.outline = '3px solid #d55e00'; element.style.outlineOffset = "
+    "'3px'; }"
+)
 UNMARK = "element => { element.style.outline = ''; }"
 
 
@@ -97,7 +102,7 @@ def save(pictures: list[Image.Image], name: str) -> None:
 
 
 def picture(page: Page, panel: Locator) -> Image.Image:
-    """The panel as it is shown, once its picture has settled."""
+    """Return the panel as it is shown, once its picture has settled."""
     page.wait_for_timeout(700)
     taken = Image.open(io.BytesIO(panel.screenshot())).convert("RGB")
     return taken.resize(

@@ -1,5 +1,7 @@
-"""A real JupyterLab in a headless Chromium, for what only a browser can tell: that widgets show, answer, and can be
-reached by keyboard. Skipped with the reason where there is no Chromium.
+"""Start a real JupyterLab in a headless Chromium, for what only a browser can show.
+
+That is: widgets appear, answer, and can be reached by keyboard. The tests are skipped with the
+reason if there is no Chromium.
 """
 
 import json
@@ -25,7 +27,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-NO_BROWSER = f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
+NO_BROWSER = (
+    f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: "
+    "make setup-browser"
+)
 QUIET = [
     "no-sandbox",
     "disable-gpu",
@@ -36,7 +41,8 @@ QUIET = [
 SERVER_S = 60
 PAGE_MS = 60_000  # on a busy machine a chart takes seconds
 expect.set_options(timeout=PAGE_MS)
-# The toolbar says "idle" before the kernel's session is connected, and a cell that is run then does nothing.
+# The toolbar says "idle" before the kernel's session is connected, and a cell that is run then does
+# nothing.
 CONNECTED = """async () => {
     const notebook = window.jupyterapp.shell.currentWidget;
     await notebook.context.ready; await notebook.sessionContext.ready;
@@ -52,8 +58,12 @@ SETTINGS = {
     },  # what is scrolled out of sight stays on the page
 }
 # Counted on the page: all passes of a chapter are megabytes.
-FINDINGS = """part => axe.run(part || document, {resultTypes: ["violations", "passes"]}).then(found => ({
-    violations: found.violations.map(v => `${v.id} at ${v.nodes[0].target}: ${v.nodes[0].failureSummary}`),
+FINDINGS = """part => axe.run(
+    part || document, {resultTypes: ["violations", "passes"]}
+).then(found => ({
+    violations: found.violations.map(
+        v => `${v.id} at ${v.nodes[0].target}: ${v.nodes[0].failureSummary}`
+    ),
     contrasts: found.passes.filter(rule => rule.id === "color-contrast").flatMap(rule => rule.nodes)
         .filter(node => node.any.some(check => check.data?.contrastRatio)).length,
 }))"""
@@ -77,7 +87,10 @@ def lab(tmp_path_factory):
 
 @contextmanager
 def serving(home: Path) -> Iterator[Lab]:
-    """JupyterLab on a free port, once it answers, with settings of its own in an empty folder; from recordings."""
+    """JupyterLab on a free port, once it answers, with settings of its own in an empty folder.
+
+    From recordings.
+    """
     folder = home / "notebooks"
     folder.mkdir()
     for name, settings in SETTINGS.items():
@@ -151,7 +164,10 @@ def browser():
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The Chromium that is on the path, else the one that playwright may have installed. Raises FileNotFoundError."""
+    """Yield the Chromium that is on the path, else the one that playwright may have installed.
+
+    Raises FileNotFoundError.
+    """
     with sync_playwright() as playwright:
         found = next(
             (path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path
@@ -167,7 +183,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def opened(browser, lab):
-    """The browser is asked for first, so that without one no server starts. The pages share its cache."""
+    """Return `open_and_run` for the browser and the server. The pages share a cache.
+
+    The browser is requested first, so that without one no server starts.
+    """
     return partial(open_and_run, browser.new_context(viewport={"width": 1400, "height": 1000}), lab)
 
 
@@ -175,7 +194,7 @@ def opened(browser, lab):
 def open_and_run(
     context: BrowserContext, lab: Lab, name: str, notebook: nbformat.NotebookNode
 ) -> Iterator[Page]:
-    """A notebook of that name on a page, run; its kernel ends with the page."""
+    """Yield a notebook of that name on a page, run. Its kernel ends with the page."""
     page = context.new_page()
     page.set_default_timeout(PAGE_MS)
     notebook.metadata["kernelspec"] = {
@@ -196,18 +215,22 @@ def open_and_run(
 
 
 def of_cells(*cells: str) -> nbformat.NotebookNode:
-    """A notebook of these code cells."""
+    """Return a notebook of these code cells."""
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
 
 
 def cell(page: Page, number: int) -> Locator:
-    """The output of one cell, from 0."""
+    """Return the output of one cell, from 0."""
     return page.locator(".jp-CodeCell").nth(number).locator(".jp-Cell-outputWrapper")
 
 
 def axe_findings(page: Page, part: str | None = None) -> list[str]:
-    """What axe-core finds on the page, or in the parts that a selector names: rule, first place and its message."""
-    # JupyterLab's body has no height and hides what is outside it, where axe takes no text for visible.
+    """Return what axe-core finds on the page, or in the parts that a selector names.
+
+    Each finding has the rule, the first place and the message.
+    """
+    # JupyterLab's body has no height and hides what is outside it, where axe takes no text for
+    # visible.
     page.add_style_tag(content="body { min-height: 100vh; }")
     page.evaluate(Axe().axe_script)
     found = page.evaluate(FINDINGS, part)
@@ -216,17 +239,17 @@ def axe_findings(page: Page, part: str | None = None) -> list[str]:
 
 
 def reading(panel: Locator) -> Locator:
-    """The words of the panel's answer."""
+    """Return the text of the panel's answer."""
     return panel.locator(".head")
 
 
 def box(panel: Locator | Page, setting: str) -> Locator:
-    """The check box of one setting, after its number in the article."""
+    """Return the check box of one setting, after its number in the article."""
     return panel.get_by_role("checkbox", name=re.compile(rf"^(\d )?{setting}$"))
 
 
 def rgb(colour: str) -> str:
-    """A colour as a browser writes it."""
+    """Return a colour as a browser writes it."""
     return "rgb({}, {}, {})".format(*bytes.fromhex(colour[1:]))
 
 

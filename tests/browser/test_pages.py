@@ -1,5 +1,6 @@
-"""The panel in a real JupyterLab: mouse, keyboard, screen reader, dark theme, and a child process that
-ends with the kernel.
+"""The panel in a real JupyterLab.
+
+Mouse, keyboard, screen reader, dark theme, and a child process that ends with the kernel.
 """
 
 import re
@@ -41,14 +42,15 @@ widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job=job)
 """
 THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
 # Everything that is wider than its box.
-CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVisibility() && part.clientWidth > 0
+CLIPPED = """page => [...page.querySelectorAll('*')]
+    .filter(part => part.checkVisibility() && part.clientWidth > 0
     && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
     .map(part => part.outerHTML)"""
 
 
 @pytest.fixture(scope="module")
 def page(opened, lab):
-    """A notebook with three panels, the last one live, on a run made by hand."""
+    """Yield a notebook with three panels, the last one live, on a run made by hand."""
     small_grid().save(lab.folder / "grid.jsonl")
     job = str(Path(__file__).parents[1] / "lab/stand_in_job.py")
     with opened("pages", of_cells(LOAD, PANEL, PANEL, LIVE.format(job=job))) as shown:
@@ -58,7 +60,7 @@ def page(opened, lab):
 
 @pytest.fixture
 def panel(page):
-    """The first panel, unbiased and folded."""
+    """Return the first panel, unbiased and folded."""
     page.set_viewport_size({"width": 1400, "height": 1000})
     shown = cell(page, 1)
     shown.get_by_role("button", name="all unbiased").click()

@@ -1,5 +1,7 @@
-"""The pages of `worklog site`: each link leads somewhere, nothing is loaded from elsewhere, and in a browser they show
-what Python computes, by mouse, keyboard and on a phone. And the README at the width of GitHub's page.
+"""The pages of `worklog site`, and the README at the width of GitHub's page.
+
+Each link leads somewhere, and nothing is loaded from elsewhere. In a browser the pages show what
+Python computes, by mouse, keyboard and on a phone.
 """
 
 import gzip
@@ -41,10 +43,12 @@ README = Path(__file__).parents[2] / "README.md"
 ON_GITHUB = """<meta charset="utf-8"><style>
 body { font: 16px/1.5 sans-serif; margin: 0; padding: 32px; box-sizing: border-box; width: 880px; }
 pre, table { display: block; overflow: auto; max-width: 100%; } table { border-collapse: collapse; }
-pre { padding: 16px; font-size: 85%; } th, td { padding: 6px 13px; border: 1px solid; } img { max-width: 100%; }
+pre { padding: 16px; font-size: 85%; } th, td { padding: 6px 13px; border: 1px solid; }
+img { max-width: 100%; }
 </style>"""
 CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
-    .filter(element => element.scrollWidth > element.clientWidth).map(element => element.outerHTML.slice(0, 200))"""
+    .filter(element => element.scrollWidth > element.clientWidth)
+    .map(element => element.outerHTML.slice(0, 200))"""
 MOST_BYTES = 300_000  # of the first page
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
@@ -56,7 +60,7 @@ def grid():
 
 @pytest.fixture(scope="module")
 def written(grid, tmp_path_factory):
-    """The site's folder, and what the command printed, every line of its progress included."""
+    """Return the site's folder, and what the command printed with every line of its progress."""
     made = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options, "LINE_S", 0.0)
@@ -65,7 +69,7 @@ def written(grid, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(written):
-    """The site in the file system."""
+    """Return the site in the file system."""
     made, printed = written
     assert printed.stdout.startswith(f"{made / 'index.html'} opens in any browser: ")
     return made
@@ -91,7 +95,7 @@ def pages(files):
 
 @pytest.fixture(scope="module")
 def opened(folder, browser):
-    """The first page, and what the browser complains about or asks for outside of its folder."""
+    """Yield the first page, and what the browser complains about or requests from outside."""
     path = folder / "index.html"
     noted = list[str]()
     inside = (folder.as_uri(), "data:,")
@@ -109,7 +113,7 @@ def opened(folder, browser):
 
 @pytest.fixture
 def page(opened):
-    """The page, wide and folded; a test fails with any error, message or request."""
+    """Yield the page, wide and folded. A test fails with any error, message or request."""
     shown, noted = opened
     shown.set_viewport_size({"width": 1440, "height": 900})
     shown.get_by_role("button", name="all unbiased").click()
@@ -311,7 +315,7 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     )
 
 
-def test_every_notebook_is_a_page_that_the_first_page_lists_in_the_order_of_reading_and_pages_are_small(
+def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_of_reading(
     files, pages
 ):
     others = {"index.html", "wrong.html", "access.html", "api.html"}

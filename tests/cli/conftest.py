@@ -14,7 +14,7 @@ def typed_on_a_laptop(laptop, few_shapes, monkeypatch, tmp_path):
 
 
 def one_line(result: Result) -> str:
-    """The complaint: one line on standard error, nothing on standard output, exit code 2."""
+    """Return the complaint: one line on standard error, no output, exit code 2."""
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     assert result.stderr.startswith("worklog: ") and result.stderr.count("\n") == 1, result.stderr

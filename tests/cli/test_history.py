@@ -89,7 +89,7 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypat
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository with a user kernel, its header and a rung in a folder, all of which have changed since."""
+    """Return a repository with a user kernel, its header and a rung, all changed since."""
     folder = tmp_path / "kernels"
     folder.mkdir()
     used = PLAIN.replace("{", "{ int step = THEN;", 1)

@@ -37,7 +37,10 @@ Asked = list[tuple[list[Job], Harness]]
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What was asked for. In place of the measuring: an answer made by hand, in which the rung shared fails."""
+    """Replace the measuring by an answer made by hand, in which the rung shared fails.
+
+    Returns the list of requests.
+    """
     found: Asked = []
 
     def carry_out(order: MeasureOrder, *, out: Path | None = None, **_: Any) -> Run:
@@ -61,7 +64,10 @@ def asked(monkeypatch):
 
 def test_run_asks_for_the_whole_ladder_at_4096_or_for_what_was_typed(asked):
     worklog("run")
-    words = "run naive cuBLAS --size 256,512x128x64 --size 1024 --set l2=warm --set queue=no --out here.json"
+    words = (
+        "run naive cuBLAS --size 256,512x128x64 --size 1024 --set l2=warm --set queue=no "
+        "--out here.json"
+    )
     result = worklog(*words.split())
     for name in ("mine", "other"):
         Path(f"{name}.cu").write_text(FILES["mine.cu"])
@@ -175,7 +181,7 @@ def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
 
 @pytest.fixture
 def article(monkeypatch, tmp_path):
-    """An article of two kernels and an ablation. The real child process measures it on a virtual GPU.
+    """Measure an article of two kernels and an ablation in a real child on a virtual GPU.
 
     Yields how often each of the two charts was drawn that don't depend on the run.
     """

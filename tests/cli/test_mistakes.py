@@ -1,7 +1,7 @@
 """No mistake ends in a traceback: what is printed says what is wrong and what to do.
 
-A mistake is a line as a user types it, variables of the environment before it. Usage errors come from click, with the
-command's usage; others are one line.
+A mistake is a line as a user types it, variables of the environment before it. Usage errors come
+from click, with the command's usage; others are one line.
 """
 
 import os
@@ -63,7 +63,7 @@ LONG = "x" * 300
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """The folder that a user has; what it holds must stay as it is."""
+    """Return the folder that a user has. What it holds must stay as it is."""
     folder = tmp_path / "work"
     folder.mkdir()
     for name, content in FILES.items():
@@ -77,7 +77,7 @@ def files(tmp_path, monkeypatch):
 
 
 def held(folder: Path) -> dict[str, bytes | None]:
-    """What a folder holds."""
+    """Return what a folder holds."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -117,7 +117,10 @@ MISTAKES = [
     # Options of other commands, and settings given as options
     (
         "check mine.cu --l2 warm",
-        "No such option --l2. It is a setting of the harness: give --set l2=warm to a command that times",
+        (
+            "No such option --l2. It is a setting of the harness: give --set l2=warm to a command "
+            "that times"
+        ),
     ),
     (
         "run naive --l2=warm",
@@ -190,7 +193,10 @@ MISTAKES = [
     ),
     (
         "inspect template.cu",
-        r"template.cu: gemm is a template of BM: .* --entry 'gemm<16>' \(.* gemm<16> and gemm<32>\)",
+        (
+            r"template.cu: gemm is a template of BM: .* --entry 'gemm<16>' \(.* gemm<16> and "
+            r"gemm<32>\)"
+        ),
     ),
     (
         "check mine.cu",
@@ -210,7 +216,11 @@ MISTAKES = [
     (f"check {LONG}.cu", r"cannot use x+.cu: File name too long; name another place"),
     (
         "run NAIV",
-        r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch",
+        (
+            r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, "
+            r".*, cuBLAS, "
+            r"torch"
+        ),
     ),
     ("run warptiled --against toch", r"there is no kernel 'toch' \(did you mean torch\?\)"),
     ("run warptiled --against ,", "--against ',' names no kernel: name one, or omit it"),
@@ -342,7 +352,10 @@ MISTAKES = [
     ),
     (
         "ablate mine.cu",
-        "ablate takes a rung: of a file, bias one setting, as in worklog run mine.cu --set l2=warm$",
+        (
+            "ablate takes a rung: of a file, bias one setting, as in worklog run mine.cu --set "
+            "l2=warm$"
+        ),
     ),
     ("ablate nothing", "there is no rung 'nothing': choose from naive"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
@@ -389,7 +402,8 @@ MISTAKES = [
     ("show pipe", "pipe is a pipe or a device, not a run"),
     (
         "show mine.cu",
-        "mine.cu is not a run: it isn't JSON: `worklog run mine.cu` times this kernel and saves a run",
+        "mine.cu is not a run: it isn't JSON: `worklog run mine.cu` times this kernel and saves "
+        "a run",
     ),
     ("show table.csv", "table.csv is not a run: it isn't JSON: measure again, or give a file"),
     ("show empty.json", "empty.json is not a run: it is empty"),

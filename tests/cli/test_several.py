@@ -1,5 +1,6 @@
-"""`worklog check` on a file of several kernels, on several files and on folders: a line for each kernel in one table,
-and an exit code for all.
+"""`worklog check` on a file of several kernels, on several files and on folders.
+
+It prints a line for each kernel in one table, and has one exit code for all.
 """
 
 import json
@@ -34,7 +35,7 @@ LINE = re.compile(
 
 
 def written(name: str, *sources: str) -> Path:
-    """A file in the current folder, whose comment states one launch for all of its kernels."""
+    """Write a file in the current folder, whose comment states one launch for all kernels."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(LAUNCH + "\n".join(sources), encoding="utf-8")
@@ -42,7 +43,7 @@ def written(name: str, *sources: str) -> Path:
 
 
 def verdicts(stdout: str) -> list[tuple[str, str]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     return [(row["kernel"], row["verdict"]) for row in LINE.finditer(stdout.partition("\n\n")[0])]
 
 
@@ -234,7 +235,7 @@ def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     assert alone["kernel"] == "mine" and "file" not in alone
 
 
-def test_a_folder_has_its_files_sorted_with_its_headers_and_no_hidden_files_or_files_without_a_kernel():
+def test_a_folder_has_its_files_and_headers_sorted_without_hidden_ones_and_those_without_a_kernel():
     written("work/b.cu", '#include "parts/used.cuh"\n', PLAIN)
     written("work/a/deep.cu", WRONG)
     written("work/parts/used.cuh", WHOLE)
@@ -266,7 +267,7 @@ HOST = (
 
 
 def files_and_kernels(stdout: str) -> list[tuple[str, ...]]:
-    """The file, the kernel and the verdict of each row."""
+    """Return the file, the kernel and the verdict of each row."""
     lines = stdout.partition("\n\n")[0].splitlines()[2:]
     return [tuple(line.split()[:2] + line.split()[3:4]) for line in lines if line[:1] == " "]
 

@@ -1,4 +1,7 @@
-"""What a terminal may be and do: narrow, piped, in another encoding, full, interrupted, without a place to write."""
+"""What a terminal may be and do.
+
+Narrow, piped, in another encoding, full, interrupted, without a place to write.
+"""
 
 import errno
 import io
@@ -129,11 +132,19 @@ def in_a_shell(command: str, **changed: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("command", "exit_code", "said"),
     [
-        ("worklog log >/dev/full", 1, "worklog: cannot write the output: No space left on device; free"),
+        (
+            "worklog log >/dev/full",
+            1,
+            "worklog: cannot write the output: No space left on device; free",
+        ),
         ("worklog -h >/dev/full", 1, "worklog: cannot write the output: No space left on device;"),
         ("worklog doctor --settings >&-", 0, ""),
         ("worklog show h200 --json | head -1", 0, ""),
-        ("mkdir x; cd x; rmdir ../x; worklog log", 2, "worklog: the current folder doesn't exist any"),
+        (
+            "mkdir x; cd x; rmdir ../x; worklog log",
+            2,
+            "worklog: the current folder doesn't exist any",
+        ),
     ],
 )  # fmt: skip
 def test_a_full_a_closed_and_a_missing_place_are_one_line(command, exit_code, said):
@@ -145,7 +156,8 @@ def test_a_full_a_closed_and_a_missing_place_are_one_line(command, exit_code, sa
 @pytest.mark.parametrize(
     ("encoding", "replaced", "said"),
     [
-        ("latin-1", "? python: ", "worklog: each ? above is a character that latin-1 lacks: set PYTHONIOENCODING"),
+        ("latin-1", "? python: ", ("worklog: each ? above is a character that latin-1 lacks: set "
+                                  "PYTHONIOENCODING")),
         ("cp1252", "? python: ", "worklog: each ? above is a character that cp1252 lacks: set"),
         ("latin-1:backslashreplace", "\\u2713 python: ", ""),
         ("utf-8", "✓ python: ", ""),
@@ -189,10 +201,14 @@ def test_ctrl_c_is_as_it_was_when_the_program_is_loaded():
 @pytest.mark.parametrize(
     ("error", "exit_code", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "/run"), 1, "worklog: cannot write /run: No space left"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), 1, "worklog: cannot write the output: Disk quota exceeded;"),
-        (PermissionError(errno.EACCES, "Permission denied", "/root/x"), 2, "worklog: cannot use /root/x: Permission"),
-        (OSError(errno.EROFS, "Read-only file system", "/x"), 2, "worklog: cannot use /x: Read-only file system; name"),
+        (OSError(errno.ENOSPC, "No space left on device", "/run"), 1, ("worklog: cannot write "
+                                                                      "/run: No space left")),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 1, ("worklog: cannot write the output: Disk "
+                                                          "quota exceeded;")),
+        (PermissionError(errno.EACCES, "Permission denied", "/root/x"), 2, ("worklog: cannot use "
+                                                                           "/root/x: Permission")),
+        (OSError(errno.EROFS, "Read-only file system", "/x"), 2, ("worklog: cannot use /x: "
+                                                                 "Read-only file system; name")),
     ],
 )  # fmt: skip
 def test_a_place_that_cannot_be_used_is_one_line(monkeypatch, error, exit_code, said):

@@ -1,4 +1,7 @@
-"""What commands show without a GPU: from recordings, from the emulator, or from what is installed."""
+"""What commands show without a GPU.
+
+From recordings, from the emulator, or from what is installed.
+"""
 
 import json
 import os
@@ -48,9 +51,9 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch, tmp_path):
         for finding in json.loads(worklog("doctor", "--json").stdout)
     }
     assert findings["gpu"]["state"] == WHY and findings["recordings"]["good"]
-    assert [name for name in ("gpu", "source", "runs", "cache", "python") if not findings[name]["good"]] == [
-        "gpu", "source", "runs", "cache"
-    ]  # fmt: skip
+    subjects = ("gpu", "source", "runs", "cache", "python")
+    bad = [subject for subject in subjects if not findings[subject]["good"]]
+    assert bad == ["gpu", "source", "runs", "cache"]
     assert findings["runs"]["advice"].endswith(
         "file: Not a directory): set WORKLOG_HOME to another folder"
     )
@@ -82,7 +85,7 @@ def test_the_doctor_lists_every_setting():
 
 
 def saved(path: Path) -> Path:
-    """A run that holds one rung and the baseline."""
+    """Save a run that holds one rung and the baseline."""
     return small_run(
         measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]
     ).save(path)
@@ -197,7 +200,7 @@ def test_peers_without_a_gpu_shows_the_recorded_comparison():
 
 
 def previewed(*words: str) -> dict[str, Any]:
-    """What --preview --json says."""
+    """Return what --preview --json prints."""
     result = worklog("run", "--preview", "--json", *words)
     assert (result.exit_code, result.stderr) == (0, "")
     document: dict[str, Any] = json.loads(result.stdout)

@@ -33,7 +33,10 @@ ROWS = 1024
 
 
 class Case(NamedTuple):
-    """An instruction: $d is the destination, $0, $1 … are the operands. crcs: of the right results, 128 rows each."""
+    """An instruction: $d is the destination, $0, $1 … are the operands.
+
+    crcs: of the right results, 128 rows each.
+    """
 
     text: str
     result: str
@@ -75,7 +78,7 @@ def crcs(results: np.ndarray, type_: str) -> str:
 
 
 def with_one_nan(words: np.ndarray, type_: str) -> np.ndarray:
-    """The patterns, every NaN as the pattern of ones."""
+    """Return the patterns, with every NaN as the pattern of ones."""
     if type_.endswith("x2"):
         half = np.uint64(BITS[type_] // 2)
         low, high = (
@@ -103,8 +106,11 @@ def evaluate(
     *,
     races: bool = False,
 ) -> tuple[np.ndarray, Result]:
-    """The patterns (results, threads) of the results. $d or $d0, $d1 … are destinations, $0, $1 … operands.
-    columns: the operands' patterns, one per thread.
+    """Return the patterns (results, threads) of the results.
+
+    $d or $d0, $d1 … are destinations, $0, $1 … operands.
+
+    columns: the operands' patterns, one per thread
     """
     stacked = np.stack(columns).astype(np.uint64)
     out = np.zeros((len(results), stacked.shape[1]), np.uint64)
@@ -113,11 +119,16 @@ def evaluate(
 
 
 def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
-    """A kernel that reads each operand from a row of its first array and writes each result to one of its second. An
-    element has 64 bits, of which the low ones count. %t0 is the number of the thread.
+    """Return a kernel that reads operands from one array and writes results to another.
+
+    Each operand is a row of the first array, and each result a row of the second. An element has
+    64 bits, of which the low ones count. %t0 is the number of the thread.
     """
     lines = [
-        ".reg .b32 %t<2>, %q; .reg .b64 %a<3>; mov.u32 %t0, %tid.x; mov.u32 %t1, %ntid.x; mul.wide.u32 %a2, %t1, 8;"
+        (
+            ".reg .b32 %t<2>, %q; .reg .b64 %a<3>; mov.u32 %t0, %tid.x; mov.u32 %t1, %ntid.x; "
+            "mul.wide.u32 %a2, %t1, 8;"
+        )
     ]
     lines += [f"ld.param.u64 %a{k}, [p{k}]; mad.wide.u32 %a{k}, %t0, 8, %a{k};" for k in (0, 1)]
     for name, each in (("v", types), ("d", results)):
@@ -128,7 +139,8 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
     for k, t in enumerate(types):
         is_pred = t == "pred"
         lines.append(
-            f"ld.global.b{size_of(t)} {'%q' if is_pred else f'%v{k}'}, [%a0]; add.u64 %a0, %a0, %a2;"
+            f"ld.global.b{size_of(t)} {'%q' if is_pred else f'%v{k}'}, [%a0]; "
+            "add.u64 %a0, %a0, %a2;"
         )
         lines += [f"setp.ne.u32 %v{k}, %q, 0;"] * is_pred
     lines.append(re.sub(r"\$(\d)", r"%v\1", re.sub(r"\$d\b", "%d0", text)).replace("$", "%"))
@@ -136,7 +148,8 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
         is_pred = t == "pred"
         lines += [f"selp.u32 %q, 1, 0, %d{k};"] * is_pred
         lines.append(
-            f"st.global.b{size_of(t)} [%a1], {'%q' if is_pred else f'%d{k}'}; add.u64 %a1, %a1, %a2;"
+            f"st.global.b{size_of(t)} [%a1], {'%q' if is_pred else f'%d{k}'}; "
+            "add.u64 %a1, %a1, %a2;"
         )
     body = "\n".join(lines)
     arch = "sm_90a" if "wgmma" in text else "sm_90"
@@ -152,7 +165,10 @@ def size_of(type_: str) -> int:
 
 
 def operands(kind: str, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Patterns of difficult operands of a kind. count: of bits; number: below 2^33; half: below 2^16."""
+    """Patterns of difficult operands of a kind.
+
+    count: of bits; number: below 2^33; half: below 2^16.
+    """
     if kind == "pred":
         return rng.integers(0, 2, rows, np.uint64)
     if kind == "count":
@@ -187,8 +203,11 @@ def integers(bits: int, rows: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def floats(format_: str, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Any pattern, few digits and near equal exponents, subnormal numbers, and neighbours of zero, of the least and the
-    greatest normal number, of infinity, and of numbers whose product is as small as the least one.
+    """Return random patterns of floats, many of which are hard cases.
+
+    Any pattern, few digits and near equal exponents, subnormal numbers, and neighbours of zero,
+    of the least and the greatest normal number, of infinity, and of numbers whose product is as
+    small as the least one.
     """
     fraction, width = FORMATS[format_]
     bias = 2 ** (width - 1) - 1

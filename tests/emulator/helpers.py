@@ -1,4 +1,7 @@
-"""What the emulator's tests share: compile a rung or a snippet, launch it, small edits of a rung's source."""
+"""What the emulator's tests share.
+
+Compile a rung or a snippet, launch it, small edits of a rung's source.
+"""
 
 import ctypes
 import os
@@ -43,7 +46,7 @@ def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, PtxKernel, str]
 
 
 def cuda(name: str) -> str:
-    """A file of tests/emulator/kernels; its entry is k."""
+    """Return a file of tests/emulator/kernels; its entry is k."""
     return (Path(__file__).parent / "kernels" / f"{name}.cu").read_text(encoding="utf-8")
 
 
@@ -71,7 +74,10 @@ def gemm(
     beta: float = 0.0,
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray, Result]:
-    """Run on whole numbers; (C from the kernel, the expected C, the result). With beta 0, C holds NaN before."""
+    """Run on whole numbers; (C from the kernel, the expected C, the result).
+
+    With beta 0, C holds NaN before.
+    """
     m, n, k = shape
     rng = np.random.default_rng(0)
     a = integers(rng, m, k)
@@ -119,7 +125,7 @@ def run(
 
 
 def edited(source: str, old: str, new: str) -> tuple[str, int]:
-    """The source with a text that occurs once replaced, and the number of its line."""
+    """Return the source with a text that occurs once replaced, and the number of its line."""
     assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times"
     return source.replace(old, new), source[: source.index(old)].count("\n") + 1
 

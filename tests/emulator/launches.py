@@ -1,4 +1,7 @@
-"""Launches of the kernels in tests/emulator/kernels, and what they write: on the emulator, and on a GPU."""
+"""Launches of the kernels in tests/emulator/kernels, and what they write.
+
+On the emulator, and on a GPU.
+"""
 
 import math
 import re
@@ -25,8 +28,12 @@ class Crc(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """wanted: what the last arguments begin with afterwards, or its Crc; None: anything. kinds: of the findings, all of
-    which are warnings. counts: the result's, by name. options: of `launch`.
+    """A launch, and what it leaves.
+
+    wanted: what the last arguments begin with afterwards, or its Crc; None: anything
+    kinds: of the findings, all of which are warnings
+    counts: the result's, by name
+    options: of `launch`
     """
 
     arguments: Sequence[Any]
@@ -64,8 +71,11 @@ def launched(
     arch: str = "sm_90",
     **options: Any,
 ) -> tuple[list[Any], Result, str]:
-    """The arguments after a launch, its result, and the source. change: a text that occurs once in the source and the
-    one that replaces it, or the name of one of the kernel's bugs. mbarrier: with one that nobody uses.
+    """Return the arguments after a launch, its result, and the source.
+
+    change: a text that occurs once in the source and the text that replaces it, or the name of
+        one of the kernel's bugs
+    mbarrier: whether to add an mbarrier that nobody uses
     """
     one = KERNELS[name]
     source = cuda(name.split()[0])
@@ -84,7 +94,7 @@ def launched(
 
 
 def bugs(source: str) -> list[str]:
-    """The names in a source's enum of bugs."""
+    """Return the names in a source's enum of bugs."""
     listed = re.search(r"enum Bug \{(.*?)\}", source, re.DOTALL)
     return re.findall(r"\w+", listed[1]) if listed else []
 
@@ -144,7 +154,10 @@ def gemm(
     start: float = math.nan,
     **more: Any,
 ) -> Launch:
-    """C = A B of whole numbers. scaled: by alpha = 1, plus beta = 0 times C, which holds `start` before."""
+    """C = A B of whole numbers.
+
+    scaled: by alpha = 1, plus beta = 0 times C, which holds `start` before.
+    """
     a = integers(RNG, m, k)
     b = integers(RNG, k, n)
     c = np.full(m * n, start, np.float32)
@@ -166,7 +179,7 @@ COPIED = {"requests": 96, "sectors": 96 * 16, "bytes": 96 * 512}
 
 
 def uniform() -> Launch:
-    """A product of 128 x 128 x 128 with full mantissas."""
+    """Return a product of 128 x 128 x 128 with full mantissas."""
     a, b = (RNG.uniform(-1, 1, (128, 128)).astype(np.float32) for _ in "ab")
     numbers = [np.int32(128)] * 3
     return Launch(
@@ -188,7 +201,11 @@ def mma_f16() -> Launch:
 
 
 def wmma() -> Launch:
-    """The counts are those of an ldmatrix, and of the eight generic loads of a matrix in shared memory."""
+    """Return a launch of wmma.cu.
+
+    The counts are those of an ldmatrix, and of the eight generic loads of a matrix in shared
+    memory.
+    """
     a = integers(RNG, 16, 24).astype(np.float16)
     b = integers(RNG, 16, 16).astype(np.float16)
     old = integers(RNG, 5, 256)
@@ -210,7 +227,10 @@ def wmma_types() -> Launch:
 
 
 def ignored_copies() -> np.ndarray:
-    """What each thread has at the end: a copy of 16 bytes, then one of 4, or one of 8 that is ignored."""
+    """Return what each thread has at the end.
+
+    A copy of 16 bytes, then one of 4, or one of 8 that is ignored.
+    """
     out = np.zeros((32, 4), np.float32)
     out[:8] = 1 + np.arange(32).reshape(8, 4)
     odd = T32 % 2 == 1

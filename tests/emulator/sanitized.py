@@ -1,4 +1,6 @@
-"""Run tests on a core that ASan and UBSan watch: python -m tests.emulator.sanitized [ARGUMENTS OF PYTEST].
+"""Run tests on a core that ASan and UBSan watch.
+
+Python -m tests.emulator.sanitized [ARGUMENTS OF PYTEST].
 
 Without arguments, all tests of the emulator, which takes some minutes. test_sanitized.py runs some.
 """
@@ -46,14 +48,20 @@ def runtime() -> tuple[Path, tuple[str, ...]]:
 
 
 def environment() -> dict[str, str]:
-    """Compile the core, and return the variables of a process that loads it. Raises NoSanitizers."""
+    """Compile the core, and return the variables of a process that loads it.
+
+    Raises NoSanitizers.
+    """
     library, flags = runtime()
     core = build.compile_core(cache_folder(), (*FLAGS, *flags))
     return {**os.environ, **OPTIONS, "LD_PRELOAD": str(library.resolve()), VARIABLE: str(core)}
 
 
 def command(*arguments: str) -> tuple[str, ...]:
-    """The command that runs tests; pytest's handler of signals and its capture would hide ASan's report."""
+    """Return the command that runs tests.
+
+    pytest's handler of signals and its capture would hide ASan's report.
+    """
     alone = ("-n", "0", "-q", "-s", "-p", "no:faulthandler", "-p", "no:cacheprovider")
     return (sys.executable, "-m", "pytest", *alone, *(arguments or ("tests/emulator",)))
 

@@ -1,4 +1,7 @@
-"""Tensor-core instructions of a warp and of a warp group: the PTX, and random words in registers and shared memory."""
+"""Tensor-core instructions of a warp and of a warp group.
+
+The PTX, and random words in registers and shared memory.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +26,8 @@ CRCS = {
     if crc != "#"
 }
 
-# Of random words by kind: the probabilities of a subnormal number or zero, of a zero fraction, and of NaN or infinity.
+# Of random words by kind: the probabilities of a subnormal number or zero, of a zero fraction, and
+# of NaN or infinity.
 KINDS = {
     "near": (0, 0, 0),
     "any": (0, 0, 0),
@@ -37,9 +41,11 @@ KINDS = {
 def random_words(
     rng: np.random.Generator, type_: str, registers: int, lanes: int, kind: str, bits: int = 32
 ) -> np.ndarray:
-    """Registers (registers, lanes) of so many bits, with patterns of a type. kind: as in KINDS, of floats; "near":
-    normal numbers of like size; "tiny": numbers whose products are about as small as the least normal float32, and an
-    accumulator that is zero or below it.
+    """Return registers (registers, lanes) of so many bits, with patterns of a type.
+
+    kind: as in KINDS, of floats; "near": normal numbers of like size; "tiny": numbers whose
+        products are about as small as the least normal float32, and an accumulator that is zero
+        or below it
     """
     if type_ in INTEGERS:
         return rng.integers(0, 2**32, (registers, lanes), np.uint32)
@@ -71,7 +77,10 @@ def kinds_of(type_: str) -> tuple[str, ...]:
 
 
 def powers(type_: str, exponents: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Bytes of 8-bit floats. An exponent below that of the smallest normal number gives a subnormal power of two."""
+    """Bytes of 8-bit floats.
+
+    An exponent below that of the smallest normal number gives a subnormal power of two.
+    """
     fraction, width = FORMATS[type_]
     bias = 2 ** (width - 1) - 1
     field = exponents + bias
@@ -82,8 +91,10 @@ def powers(type_: str, exponents: np.ndarray, fractions: np.ndarray) -> np.ndarr
 def apart(
     rng: np.random.Generator, type_a: str, type_b: str, sum_type: str, sizes: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A (rows, k), B by column (columns, k) and C (rows, columns) as patterns: one large product and others that are
-    smaller by each number of bits, at random places, and a C about as large, or zero.
+    """Return operands with one large product and others, smaller by each number of bits.
+
+    A (rows, k), B by column (columns, k) and C (rows, columns) as patterns. The products lie at
+    random places, and C is about as large, or zero.
     """
     rows, columns, k = sizes
     lowest, highest = {"e4m3": (-9, 7), "e5m2": (-16, 14)}[type_a]
@@ -109,14 +120,14 @@ def apart(
 
 
 def by_lane(matrix: np.ndarray, tall: bool) -> np.ndarray:
-    """A matrix of bytes (8 n, 16 m) as registers (2 n m / 2, 32): A (tall) or B of a warp."""
+    """Return bytes (8 n, 16 m) as registers (2 n m / 2, 32): A (tall) or B of a warp."""
     words = np.ascontiguousarray(matrix).view(np.uint32)
     blocks = words.reshape(len(words) // 8, 8, -1, 4).transpose(0, 2, 1, 3)
     return (blocks.swapaxes(0, 1) if tall else blocks).reshape(-1, 32)
 
 
 def sums_by_lane(c: np.ndarray) -> np.ndarray:
-    """C of a warp (8 n, 8 m), of 16 or 32 bits, as registers: a block of 8 columns after the other."""
+    """Return C of a warp (8 n, 8 m), of 16 or 32 bits, as registers, 8 columns at a time."""
     rows, columns = c.shape
     blocks = c.reshape(rows // 8, 8, columns // 8, 4, 2).transpose(2, 0, 4, 1, 3)
     if c.itemsize == 4:
@@ -126,7 +137,11 @@ def sums_by_lane(c: np.ndarray) -> np.ndarray:
 
 
 class Launch(NamedTuple):
-    """PTX, the patterns of its operands (registers, lanes), the number of results, and the type of a register."""
+    """Return PTX and its operands.
+
+    The patterns of its operands (registers, lanes), the number of results, and the type of a
+    register.
+    """
 
     text: str
     registers: np.ndarray
@@ -135,14 +150,16 @@ class Launch(NamedTuple):
 
 
 def results_of(launch: Launch, device: Callable[..., Any], **options: Any) -> Any:
-    """What a device's function like `evaluate` returns."""
+    """Return what a device's function like `evaluate` returns."""
     types = [launch.type_] * len(launch.registers)
     return device(launch.text, types[: launch.results], types, launch.registers, **options)
 
 
 class Mma:
-    """An mma.sync. types, counts: of A, B and C; counts of registers, which have `word` bits. kinds: of random
-    operands; integers have one.
+    """An mma.sync.
+
+    types, counts: of A, B and C; counts of registers, which have `word` bits
+    kinds: of random operands; integers have one
     """
 
     def __init__(self, op: str) -> None:
@@ -172,7 +189,7 @@ class Mma:
             yield Launch(self.text(), np.concatenate(operands), self.counts[2], f"b{self.word}")
 
     def apart(self, rng: np.random.Generator) -> np.ndarray:
-        """The operands of a warp."""
+        """Return the operands of a warp."""
         a, b, c = apart(rng, *self.types, self.sizes)
         return np.concatenate([by_lane(a, True), by_lane(b, False), sums_by_lane(c)])
 
@@ -223,8 +240,11 @@ SWIZZLES = {
 
 @dataclass(frozen=True)
 class Wgmma:
-    """width: of the swizzle, 0 for none. trans: of A and B: rows or columns lie together. step: which 32 bytes of K of
-    the pattern, where K lies together.
+    """A wgmma.mma_async.
+
+    width: of the swizzle, 0 for none
+    trans: of A and B: rows or columns lie together
+    step: which 32 bytes of K of the pattern, where K lies together
     """
 
     type_: str
@@ -258,7 +278,7 @@ class Wgmma:
 
 
 def in_image(matrix: np.ndarray, width: int, step: int, size: int) -> np.ndarray:
-    """A matrix (rows, 32 bytes of K) where `image` has it, in so many bytes of shared memory."""
+    """Return a matrix (rows, 32 bytes of K) where `image` has it, in `size` bytes."""
     k_lines = 8 * (width or 16)
     row, chunk = np.divmod(np.arange(2 * len(matrix)), 2)
     place = row // 8 * (k_lines if width else 2 * k_lines) + row % 8 * (width or 16)
@@ -270,7 +290,10 @@ def in_image(matrix: np.ndarray, width: int, step: int, size: int) -> np.ndarray
 
 
 def image(rows: int, width: int, trans: bool, step: int) -> tuple[int, int]:
-    """Of a matrix (rows, 32 bytes of K): bytes in memory, and the descriptor of an image at byte 0."""
+    """Of a matrix (rows, 32 bytes of K).
+
+    Bytes in memory, and the descriptor of an image at byte 0.
+    """
     k_lines = 8 * (width or 16)  # bytes of 8 lines of the pattern
     far = 2 * k_lines if trans or not width else 16
     leading, stride = (far, k_lines) if width else (k_lines, far)
@@ -306,14 +329,21 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
         own = own[: 4 * case.in_registers]
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
     lines = [
-        f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"
+        (
+            f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; "
+            ".reg .b64 a; "
+            ".reg .b64 b;"
+        )
     ]
     lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, %t0, 4, s;"]
     lines += [f"add.u64 b, a, {descriptor_b + (first >> 4)}; add.u64 a, a, {descriptor_a};"]
     lines += [f"st.shared.b32 [s+{512 * k}], ${k};" for k in range(n)]
     lines += [f"mov.b32 $d{k}, ${n + k};" for k in range(results)]
     lines += [
-        f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"
+        (
+            f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; "
+            "wgmma.fence.sync.aligned;"
+        )
     ]
     first_operand = (
         f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
@@ -321,7 +351,8 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     short = case.type_ in ("f16", "bf16")
     floats = case.sum_type != "s32"
     numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
-    head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_of_b or case.type_}"
+    types = f"{case.sum_type}.{case.type_}.{case.type_of_b or case.type_}"
+    head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{types}"
     given = ", ".join(
         ["{" + ", ".join(f"$d{k}" for k in range(results)) + "}", first_operand, "b, p"]
     )

@@ -1,4 +1,7 @@
-"""Shared-memory accesses as the assembler emits them: read from the machine code, and derived from the PTX."""
+"""Shared-memory accesses as the assembler emits them.
+
+Read from the machine code, and derived from the PTX.
+"""
 
 import re
 from collections import Counter
@@ -18,8 +21,8 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import disassemble, disassembler, shared_widths
 
-# The machine code of sm_86 and sm_89 is that of sm_80. Other architectures' assemblers differ in how they join floats
-# and quads and unroll, for which three rungs are enough.
+# The machine code of sm_86 and sm_89 is that of sm_80. Other architectures' assemblers differ in
+# how they join floats and quads and unroll, for which three rungs are enough.
 BUILDS = [
     *((r.name, "sm_90") for r in LADDER),
     *(
@@ -63,7 +66,10 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch):
 
 
 def test_counts_have_a_caveat_where_the_unrolling_is_unknown():
-    """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
+    """A loop without a known number of turns is unrolled too.
+
+    What is left over is done one by one.
+    """
     source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(Program("shared.cu", source, rung("shared").entry))
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
@@ -79,7 +85,10 @@ LOOP = ptx("loop")
 
 
 def run(text: str, factor: int = 1) -> tuple[bytes, Counter[str]] | None:
-    """What a launch writes and executes, with the loop unrolled; None where the loop is endless."""
+    """Return what a launch writes and executes, with the loop unrolled.
+
+    None if the loop is endless.
+    """
     kernel = load(text, "k")
     out = np.zeros(32, np.float32)
     (loop,) = inner_loops(kernel)
@@ -108,7 +117,8 @@ def test_an_unrolled_loop_does_and_counts_the_same():
     assert ended > 10
 
 
-# Offsets of scalar accesses off one base, and what ptxas 13.0 made of them on sm_75, sm_90 and sm_120.
+# Offsets of scalar accesses off one base, and what ptxas 13.0 made of them on sm_75, sm_90 and
+# sm_120.
 @pytest.mark.parametrize(
     ("statements", "found"),
     [

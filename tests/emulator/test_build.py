@@ -1,4 +1,7 @@
-"""The core's file: a damaged one is compiled again; what is wrong with a compiler or a folder is said."""
+"""The core's file: a damaged one is compiled again.
+
+What is wrong with a compiler or a folder is said.
+"""
 
 import _ctypes
 import ctypes
@@ -21,7 +24,7 @@ COPIES = f'while [ "$1" != -o ]; do shift; done; cp "{GOOD}" "$2"; echo >>"$0.ca
 
 
 def script(path: Path, body: str) -> str:
-    """A compiler."""
+    """Write a compiler."""
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
@@ -29,7 +32,10 @@ def script(path: Path, body: str) -> str:
 
 @pytest.fixture
 def package(monkeypatch, tmp_path):
-    """A folder like the package's, without a core; CC copies a good one, and counts its calls."""
+    """Return a folder like the package's, without a core.
+
+    CC copies a good core, and counts its calls.
+    """
     folder = tmp_path / "package"
     folder.mkdir()
     for source in build.HERE.glob("*.[ch]"):
@@ -45,7 +51,7 @@ def calls(tmp_path: Path) -> int:
 
 
 def named(folder: Path, content: bytes, checksum: str = "") -> Path:
-    """A file that stands for a build, with the checksum of its content or another one."""
+    """Write a file that stands for a build, with the checksum of its content or another one."""
     folder.mkdir(exist_ok=True)
     path = folder / "new"
     path.write_bytes(content)
@@ -62,7 +68,8 @@ def foreign(content: bytes) -> bytes:
 
 CONTENT = GOOD.read_bytes()
 CUT = {f"{count} bytes": CONTENT[:count] for count in (0, 1, 64, 4096, len(CONTENT) // 2)}
-CUT |= {"all but one byte": CONTENT[:-1], "a page of zeros": CONTENT[:4096] + bytes(4096) + CONTENT[8192:]}  # fmt: skip
+CUT["all but one byte"] = CONTENT[:-1]
+CUT["a page of zeros"] = CONTENT[:4096] + bytes(4096) + CONTENT[8192:]
 WHOLE = {
     "of another CPU": foreign(CONTENT),
     "another library": Path(_ctypes.__file__).read_bytes(),
@@ -177,11 +184,15 @@ def test_without_a_compiler_the_error_names_the_command_that_compiles_it(
 def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
     reason, package, tmp_path, monkeypatch
 ):
-    """XDG_CACHE_HOME or WORKLOG_CACHE may be a file; a full disk ends a write as a limit of a file's size does."""
+    """XDG_CACHE_HOME or WORKLOG_CACHE may be a file.
+
+    A full disk ends a write as a limit of a file's size does.
+    """
     file = tmp_path / "file"
     file.touch()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    cache = {"File exists": file, "Not a directory": file / "worklog"}.get(reason, tmp_path / "cache")  # fmt: skip
+    caches = {"File exists": file, "Not a directory": file / "worklog"}
+    cache = caches.get(reason, tmp_path / "cache")
     monkeypatch.setenv("WORKLOG_CACHE", str(cache))
     if reason == "File too large":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

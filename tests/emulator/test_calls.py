@@ -1,5 +1,6 @@
-"""Calls of functions that were not inlined: what is refused, mistakes, and NVIDIA's own functions. Right ones are in
-kernels/calls.
+"""Calls of functions that were not inlined.
+
+What is refused, mistakes, and NVIDIA's own functions. Right calls are in kernels/calls.
 """
 
 import math
@@ -15,7 +16,10 @@ from worklog.emulator.reports import BudgetExceeded, TooLarge
 
 
 def test_recursion_with_an_array_is_refused_by_the_functions_own_name():
-    function = "__device__ __noinline__ int f(int n) { volatile int v[9]; v[n] = n; return n ? f(n - 1) + v[n] : 0; }"
+    function = (
+        "__device__ __noinline__ int f(int n) { volatile int v[9]; v[n] = n; return n ? "
+        "f(n - 1) + v[n] : 0; }"
+    )
     with pytest.raises(UnsupportedInstruction, match="local arrays in f, which calls itself"):
         run(kernel("  out[0] = f(3);", "int* out", function), [np.zeros(1, np.int32)])
 

@@ -33,7 +33,10 @@ COUNTED = """  if (threadIdx.x) return;
     __threadfence();
     *flag = c[0];
   }"""
-SCATTERED = "  __threadfence();\n  atomicAdd(&c[(blockIdx.x * 37 + threadIdx.x) % 4096], 1);\n  __threadfence();"
+SCATTERED = (
+    "  __threadfence();\n  atomicAdd(&c[(blockIdx.x * 37 + threadIdx.x) % 4096], 1);\n  "
+    "__threadfence();"
+)
 
 
 @pytest.mark.parametrize(("body", "blocks"), [(COUNTED, 100_000), (SCATTERED, 5000)])

@@ -1,4 +1,7 @@
-"""What is found in short kernels over int *c, *d and *flag, which hold zeros: the body's first line is line 4."""
+"""What is found in short kernels over int *c, *d and *flag, which hold zeros.
+
+The body's first line is line 4.
+"""
 
 import re
 from pathlib import Path
@@ -50,7 +53,9 @@ def test_what_is_found(case):
 
 MASKS = {
     "0xffffu": "k:4: member-mask: thread 16 .*is not in its own member mask .16 times.",
-    "t < 16 ? 0xffffffffu : 0xffff0000u": "k:4: member-mask: thread 16 .* with another one .16 times.",
+    "t < 16 ? 0xffffffffu : 0xffff0000u": (
+        "k:4: member-mask: thread 16 .* with another one .16 times."
+    ),
     "0u": "k:4: member-mask: thread 0 .*is not in its own member mask .32 times.",
 }
 

@@ -1,4 +1,7 @@
-"""Random PTX: right programs give what was recorded, wrong ones findings or an error that says why."""
+"""Random PTX.
+
+Right programs give what was recorded, wrong ones findings or an error that says why.
+"""
 
 import re
 import subprocess
@@ -34,8 +37,11 @@ ROWS = [(line[0], *form.split()) for line in FORMS for form in line[2:].split(" 
 
 
 class Program:
-    """A random kernel without races. Each thread uses its own elements of the output and of shared memory, reads any
-    of the input's, and gives a number to another thread between two barriers. The last words count with atomics.
+    """A random kernel without races.
+
+    Each thread uses its own elements of the output and of shared memory, reads any of the
+    input's, and gives a number to another thread between two barriers. The last words count with
+    atomics.
     """
 
     def __init__(self, random: Random, threads: int) -> None:
@@ -47,7 +53,7 @@ class Program:
             self.statement(depth=0)
 
     def any(self, kind: str) -> str:
-        """A register or a literal."""
+        """Return a register or a literal."""
         random = self.random
         if kind == "N":
             return str(
@@ -88,7 +94,8 @@ class Program:
                 for _ in range(random.randint(1, 4)):
                     self.statement(depth + 1)
                 add(
-                    f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra {top};"
+                    f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra "
+                    f"{top};"
                 )
                 return
             add(f"@{random.choice(['', '!'])}{self.any('p')} bra {end};")
@@ -122,7 +129,10 @@ class Program:
             add(f"vote.sync.{mode} {result}, {self.any('p')}, -1;")
 
     def access(self) -> None:
-        """A load or a store; %d4 is the input, %d5 the thread's part of the output, %d6 of shared memory."""
+        """Write a load or a store.
+
+        %d4 is the input, %d5 the thread's part of the output, %d6 of shared memory.
+        """
         random = self.random
         add = self.lines.append
         if random.random() < 0.2:
@@ -139,7 +149,8 @@ class Program:
             ).split()
             size = int(type_[1:]) // 8
             add(
-                f"and.b32 %r6, {self.any('r')}, {4 * WORDS - size};\nmul.wide.u32 %d7, %r6, 1;\nadd.u64 %d7, %d7, %d4;"
+                f"and.b32 %r6, {self.any('r')}, {4 * WORDS - size};\nmul.wide.u32 %d7, %r6, "
+                "1;\nadd.u64 %d7, %d7, %d4;"
             )
             add(f"ld.global.{type_} {self.any(kind)}, [%d7];")
         else:
@@ -168,7 +179,8 @@ class Program:
         ]
         for n in range(REGISTERS["p"]):
             stores.append(
-                f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};"
+                f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], "
+                f"%r{n};"
             )
         numbers = {"TILE": 4 * OWN * self.threads, "STRIDE": STRIDE, "OWN": 4 * OWN}
         text = HEAD + Path(__file__).with_name("random.ptx").read_text(encoding="utf-8")
@@ -178,7 +190,7 @@ class Program:
 
 
 def one_nan(data: np.ndarray) -> np.ndarray:
-    """The output with one pattern for NaN where floats are."""
+    """Return the output with one pattern for NaN where floats are."""
     rows = data.reshape(-1, STRIDE).copy()
     for start, count, dtype in ((0, 2, "u4"), *((8 + 4 * OWN + 8 * n, 1, dict(f="u4", e="u8")[slot[1]])
                                                 for n, slot in enumerate(SLOTS) if slot[1] in "fe")):  # fmt: skip
@@ -250,20 +262,23 @@ ODD = [
     "0d7FF8000000000000",
 ]
 SWAPS = [
-    ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32", ".u64"),
+    ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32",
+    ".u64"),
     (".b32", ".b64"), (".s32", ".u16"), (".sync", ""), (".aligned", ""), ("bar.sync", "bar.arrive"),
-    ("bra", "bra.uni"), ("ret;", ""), ("@%p", "@!%p"), ("@!%p", "@%p"), ("ld.", "st."), ("st.", "ld."),
+    ("bra", "bra.uni"), ("ret;", ""), ("@%p", "@!%p"), ("@!%p", "@%p"), ("ld.", "st."), ("st.",
+    "ld."),
     ("atom.", "red."), (".v4", ".v2"), (".x4", ".x2"), ("cp.async", "cp.async.bulk"),
     ("mbarrier.init", "mbarrier.arrive"), ("add", "div"), (".wide", ".lo"), ("[%", "[%x"),
 ]  # fmt: skip
 SIZES = [
-    (1,), (1,), (2,), (3, 2), (2, 2, 2), (0,), (-1,), (2**31 - 1,), (65535, 65535), (2**40,), (1, 70000), (1, 1, 65535),
+    (1,), (1,), (2,), (3, 2), (2, 2, 2), (0,), (-1,), (2**31 - 1,), (65535, 65535), (2**40,), (1,
+    70000), (1, 1, 65535),
 ]  # fmt: skip
 BLOCKS = [1, 31, 32, 33, 64, 128, (7, 5, 3), 1024, 1025, 0, -3, (1, 1, 64), (1, 1, 65), 2**33]
 
 
 def damaged(text: str, random: Random) -> str:
-    """The text with a few random faults in the kernel's body, or cut off."""
+    """Return the text with a few random faults in the kernel's body, or cut off."""
     if random.random() < 0.1:
         return text[: random.randrange(len(text))]
     lines = text.splitlines()
@@ -288,7 +303,10 @@ def damaged(text: str, random: Random) -> str:
 
 
 def attack(seed: int) -> str:
-    """Launch a damaged kernel in an odd way; what became of it. Anything but a result or a WorklogError is raised."""
+    """Launch a damaged kernel in an odd way; what became of it.
+
+    Anything but a result or a WorklogError is raised.
+    """
     random = Random(seed)
     folder = Path(__file__).parent / "kernels"
     sources = [path for path in sorted(folder.rglob("*.*")) if path.stem != "counts_launches"]
@@ -311,8 +329,10 @@ def attack(seed: int) -> str:
         usual = random.random() < 0.7
         arguments = [odd_argument(param, random) for param in kernel.params]
         result = launch(
-            kernel, (2,) if usual else random.choice(SIZES), 64 if usual else random.choice(BLOCKS), arguments,
-            shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000, progress=late,
+            kernel, (2,) if usual else random.choice(SIZES),
+            64 if usual else random.choice(BLOCKS), arguments,
+            shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000,
+            progress=late,
             races=random.random() < 0.8, count=random.random() < 0.8, schedule=random.randrange(3),
         )  # fmt: skip
     except WorklogError as error:
@@ -322,14 +342,17 @@ def attack(seed: int) -> str:
 
 
 def odd_argument(param: Param, random: Random) -> Any:
-    """An array that may be too short, a pointer that leads nowhere, or a number."""
+    """Return an array that may be too short, a pointer that leads nowhere, or a number."""
     if param.type in ("u64", "b64", "s64") and random.random() < 0.9:
         return np.zeros(random.choice([0, 4, 64, 4096, 65536]), np.uint8)
     return random.choice([0, 1, 7, 64, -1, 2**31 - 1, 2**40, 1.5])
 
 
 def test_no_kernel_however_wrong_ends_the_process():
-    """Damaged kernels in odd launches give findings or errors that say why. In a process of its own."""
+    """Damaged kernels in odd launches give findings or errors that say why.
+
+    In a process of its own.
+    """
     command = (sys.executable, "-m", "tests.emulator.test_fuzz", "0", "30")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -161,7 +161,7 @@ DEADLOCKS: list[tuple[str, str, str, str]] = [
 
 @cache
 def operands() -> tuple[np.ndarray, np.ndarray]:
-    """A and B, transposed: small whole numbers."""
+    """Return a and B, transposed: small whole numbers."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, (rows, K)).astype(np.float16) for rows in (128, 8))
     return a, b

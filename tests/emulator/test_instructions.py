@@ -1,4 +1,7 @@
-"""Each arithmetic instruction, run by the emulator from PTX text, gives the bits that an H200 gave."""
+"""Each arithmetic instruction gives the bits that an H200 gave.
+
+The emulator runs it from PTX text.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Right kernels compute what they should, in other launches and with harmless edits too, and nothing is found."""
+"""Right kernels compute what they should, and nothing is found.
+
+In other launches and with harmless edits too.
+"""
 
 from operator import attrgetter
 from typing import Any
@@ -39,7 +42,8 @@ LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
         ("partial_warp", "if (t + d < 20) v += x;", "v += t + d < 20 && x > 0 ? x : 0;"),
         ("partial_warp", "if (t + d < 20) v += x;", "if (x > 0 && t + d < 20) v += x;"),
         ("copies", "cp.async.cg.shared.global [", "cp.async.cg.shared.global.L2::128B ["),
-        # Each thread also waits for its own copy: the arrival at the mbarrier still says that it has landed.
+        # Each thread also waits for its own copy: the arrival at the mbarrier still says that it
+        # has landed.
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  {WAIT}"),
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  out[256 + t] = other[t];\n  {WAIT}"),
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  __syncthreads();\n  if (false) wait("),

@@ -11,8 +11,14 @@ from worklog.emulator.reports import BudgetExceeded
 
 # What the lines must have that findings of these kinds name.
 CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
-REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
-EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
+REFILL = (
+    r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has "
+    r"released what it reads"
+)
+EXTRA = (
+    r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 "
+    r"have been counted"
+)
 TAKES = r"of block .* writes shared byte 0 of the mbarrier that line"
 COPY = r'.* \| .*"l"\(from\), "r"\(bytes\)'
 ARRIVE = r".* \| .*mbarrier\.arrive\.shared"
@@ -79,9 +85,11 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
         (("% 3, next = (now + 1) % 3;", "% 2, next = (now + 1) % 2;"), ACC),
         (("wait<1>();\n    __syncthreads();", "__syncthreads();\n    wait<1>();"), ACC),
         (("&A[(row + t / 4) * K + k0 + 16", "&A[(row + t / 4) * K + k0 + 32"), r"global-out-of-bounds: .*k0 \+ 32"),
-        (("&B[(k0 + 16 + t / 8) * N", "&B[(k0 + 17 + t / 8) * N"), r"global-out-of-bounds: .*k0 \+ 17"),
+        (("&B[(k0 + 16 + t / 8) * N", "&B[(k0 + 17 + t / 8) * N"), (r"global-out-of-bounds: .*k0 "
+                                                                   r"\+ 17")),
         (("&As[next][t / 4]", "&As[next][t / 4 + 8]"), r"shared-out-of-bounds: .*t / 4 \+ 8"),
-        (("&Bs[0][t / 8][t % 8 * 4]", "&Bs[0][t / 8][t % 8 * 4 + 1]"), r"misaligned: .*t % 8 \* 4 \+ 1\]"),
+        (("&Bs[0][t / 8][t % 8 * 4]", "&Bs[0][t / 8][t % 8 * 4 + 1]"), (r"misaligned: .*t % 8 \* 4 "
+                                                                       r"\+ 1\]")),
     )),
     ("batches", ("    __syncthreads();\n  }", "  }"), SHARED),
     ("exchange", (f"{WARP}  // first", ""), r"missing-syncwarp: .*\| int other ="),
@@ -91,63 +99,90 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("warp_exits", (f"{SYNC}  // of", "// of"), SHARED),
     ("short_copies", ("in + 4", "in + 1 + 4"), r"global-out-of-bounds: .*\| .*cp\.async\.ca"),
     ("ignored_copies", ("t >= 8", "t >= 9"), r"global-out-of-bounds: thread 8 .*copy<16>"),
-    ("partial_warp", ("if (t + d < 20) v", "v"), r"undefined-shuffle: .*line 10 uses the value.*\| float x ="),
+    ("partial_warp", ("if (t + d < 20) v", "v"), (r"undefined-shuffle: .*line 10 uses the "
+                                                 r"value.*\| float x =")),
     ("partial_warp", ("if (t + d < 20) v += x;\n  }\n  if (t == 0)", "v += x;\n  }\n  if (t == 19)"), UNDEFINED),
     *(("warp_specialised", bug, says) for bug, says in (
         ("RELEASES_WITHOUT_SYNCWARP", f"early-overwrite: .*{REFILL}{COPY}"),
-        ("RELEASES_BEFORE_READING", r"shared-race: .*reads .* thread 128 writes.*\| .*a\[k\]\[r\] = x\.x"),
-        ("NO_WAIT_FOR_FULL", f"missing-wait: .*thread 0 .*reads shared byte 2048 that the copy{READ}"),
-        ("NO_WAIT_FOR_EMPTY", f"early-overwrite: .*overwrites shared byte 2048 that the copy of{COPY}"),
-        ("FULL_PARITY_STAYS", f"wrong-phase: .*completes phase 1 .* shared byte 16416 before any{ARRIVE}"),
+        ("RELEASES_BEFORE_READING", (r"shared-race: .*reads .* thread 128 writes.*\| .*a\[k\]\[r\] "
+                                    r"= x\.x")),
+        ("NO_WAIT_FOR_FULL", ("missing-wait: .*thread 0 .*reads shared byte 2048 that the "
+                             f"copy{READ}")),
+        ("NO_WAIT_FOR_EMPTY", ("early-overwrite: .*overwrites shared byte 2048 that the copy "
+                              f"of{COPY}")),
+        ("FULL_PARITY_STAYS", ("wrong-phase: .*completes phase 1 .* shared byte 16416 before "
+                              f"any{ARRIVE}")),
         ("EMPTY_PARITY_STAYS", f"mbarrier-misuse: .*{EXTRA}{ARRIVE}"),
         ("WAITS_FOR_ANOTHER_STAGE", f"missing-wait: .*reads shared byte 6144 that the copy{READ}"),
-        ("EXPECTS_MORE_BYTES", f"byte-count: .*thread 128 .* expects 16 bytes more than the copies{EXPECT}"),
-        ("EXPECTS_FEWER_BYTES", f"byte-count: .*thread 135 .* copies 256 bytes that the mbarrier{COPY}"),
-        ("COUNTS_FEWER_ARRIVALS", f"mbarrier-misuse: .*all 32 arrivals .* 2048 bytes are still{ARRIVE}"),
+        ("EXPECTS_MORE_BYTES", ("byte-count: .*thread 128 .* expects 16 bytes more than the "
+                               f"copies{EXPECT}")),
+        ("EXPECTS_FEWER_BYTES", ("byte-count: .*thread 135 .* copies 256 bytes that the "
+                                f"mbarrier{COPY}")),
+        ("COUNTS_FEWER_ARRIVALS", ("mbarrier-misuse: .*all 32 arrivals .* 2048 bytes are "
+                                  f"still{ARRIVE}")),
         ("NO_FENCE", f"unfenced-init: .*no fence.mbarrier_init or fence.proxy.async follows{COPY}"),
-        ("NO_BARRIER_AFTER_INIT", rf"mbarrier-misuse: .*with no __syncthreads\(\) after its .*init{WAIT}"),
-        ("ONE_MBARRIER_NOT_INITIALISED", f"mbarrier-misuse: .*which no thread has initialised{WAIT}"),
+        ("NO_BARRIER_AFTER_INIT", (r"mbarrier-misuse: .*with no __syncthreads\(\) after its "
+                                  rf".*init{WAIT}")),
+        ("ONE_MBARRIER_NOT_INITIALISED", ("mbarrier-misuse: .*which no thread has "
+                                         f"initialised{WAIT}")),
     )),
     ("warp_specialised", ("stages[s].b[lane], &B", "stages[s + 9].b[lane], &B"),
      rf"shared-out-of-bounds: .*copies 256 bytes between shared byte 38912 of 16448{COPY}"),
-    ("mbarriers", ("if (t == 9) bar = 7", "if (t == 8) bar = 7"), rf"mbarrier-misuse: .*thread 8 {TAKES}"),
+    ("mbarriers", ("if (t == 9) bar = 7", "if (t == 8) bar = 7"), (r"mbarrier-misuse: .*thread 8 "
+                                                                  rf"{TAKES}")),
     ("mbarriers", ("  // The memory is free", "  if (t == 5) bar = 7;  // The memory is free"), f"misuse: .*5 {TAKES}"),
     *(("bulk_copies", bug, says) for bug, says in (
         ("NO_WAIT_FOR_CP_ASYNC", "missing-wait: .*reads bytes that the cp.async of line"),
-        ("NO_WAIT_FOR_READ", "early-overwrite: .*may still be reading: use cp.async.bulk.wait_group.read"),
+        ("NO_WAIT_FOR_READ", ("early-overwrite: .*may still be reading: use "
+                             "cp.async.bulk.wait_group.read")),
         ("WAITS_FOR_ONE_GROUP", "early-overwrite: .*overwrites shared byte 256 that the copy of line"),
         ("NO_PROXY_FENCE", "missing-fence: .*with no fence.proxy.async in between"),
-        ("ANOTHER_BLOCK", "shared-out-of-bounds: .*uses an mbarrier .*, in block 1 of its cluster, which has 1"),
-        ("TOO_FEW_BYTES", "byte-count: .*copies 16 bytes that the mbarrier at shared byte 1280 has not expected"),
+        ("ANOTHER_BLOCK", ("shared-out-of-bounds: .*uses an mbarrier .*, in block 1 of its "
+                          "cluster, which has 1")),
+        ("TOO_FEW_BYTES", ("byte-count: .*copies 16 bytes that the mbarrier at shared byte 1280 "
+                          "has not expected")),
     )),
     *(("clusters", bug, says) for bug, says in (
         ("NO_BARRIER_BEFORE", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
-        ("NO_BARRIER_BEFORE", "shared-race: .*reads shared memory of another block, which may not run yet"),
+        ("NO_BARRIER_BEFORE", ("shared-race: .*reads shared memory of another block, which may not "
+                              "run yet")),
         ("NO_BARRIER_AFTER_WRITING", f"shared-race: .*the same bytes of tile, {OF_CLUSTER}"),
         ("ARRIVES_EARLY", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
         ("ARRIVES_RELAXED", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
-        ("NO_BARRIER_BEFORE_EXIT", r"shared-race: .*whose threads have exited: .*\(const unsigned\*\)far"),
-        ("NO_BARRIER_BEFORE_EXIT", r"shared-race: .*which may have exited before: .*\(const unsigned\*\)far"),
+        ("NO_BARRIER_BEFORE_EXIT", (r"shared-race: .*whose threads have exited: .*\(const "
+                                   r"unsigned\*\)far")),
+        ("NO_BARRIER_BEFORE_EXIT", (r"shared-race: .*which may have exited before: .*\(const "
+                                   r"unsigned\*\)far")),
         ("NO_SUCH_BLOCK", "shared-out-of-bounds: .*in block [4-7] of its cluster, which has 4"),
-        ("BEYOND_ITS_MEMORY", r"shared-out-of-bounds: .*reads at byte 16\d+ .* 672 bytes.*, in block [0-3] of"),
-        ("BEYOND_ITS_ARRAY", "shared-out-of-bounds: .*reads at byte 256 of tile, which has 256 bytes"),
-        ("WAITS_TWICE", "barrier-count: .*waits at the cluster's barrier, where it has not arrived"),
-        ("ARRIVES_TWICE", "barrier-count: .*arrives at the cluster's barrier again before it has waited there"),
+        ("BEYOND_ITS_MEMORY", (r"shared-out-of-bounds: .*reads at byte 16\d+ .* 672 bytes.*, in "
+                              r"block [0-3] of")),
+        ("BEYOND_ITS_ARRAY", ("shared-out-of-bounds: .*reads at byte 256 of tile, which has 256 "
+                             "bytes")),
+        ("WAITS_TWICE", ("barrier-count: .*waits at the cluster's barrier, where it has not "
+                        "arrived")),
+        ("ARRIVES_TWICE", ("barrier-count: .*arrives at the cluster's barrier again before it has "
+                          "waited there")),
         ("NO_WAIT_FOR_COPY", "missing-wait: .*reads shared byte 640 that the copy of line"),
         ("MULTICAST_BEYOND", "shared-out-of-bounds: .*copies 16 bytes between shared byte"),
     )),
     *(("wgmma_tf32", edit, says) for edit, says in (
-        ((PROXY, ""), "missing-fence: .*was written in line 42, with no fence.proxy.async in between"),
+        ((PROXY, ""), ("missing-fence: .*was written in line 42, with no fence.proxy.async in "
+                      "between")),
         ((WGMMA_FENCE, ""), "missing-fence: .*executes wgmma.mma_async before any wgmma.fence"),
         (("group.sync.aligned 0", "group.sync.aligned 1"), "early-overwrite: .*wgmma.wait_group"),
         (("group.sync.aligned 0", "group.sync.aligned 1"), "missing-wait: .*wgmma.wait_group"),
-        ((f"    {SYNC}\n  }}", "  }"), r"shared-race: .*with neither an mbarrier nor __syncthreads\(\)"),
-        ((f"{PROXY}    {SYNC}\n", PROXY), r"shared-race: .*with neither an mbarrier nor __syncthreads\(\)"),
-        (("[64][32], b[64][32]", "[64][32], b[32][32]"), "shared-out-of-bounds: .*block's 12288 bytes"),
-        (("descriptor(stage.a) + k", "descriptor(stage.a) + t % 2 + k"), "descriptor: .*differs from its warp's"),
+        ((f"    {SYNC}\n  }}", "  }"), (r"shared-race: .*with neither an mbarrier nor "
+                                       r"__syncthreads\(\)")),
+        ((f"{PROXY}    {SYNC}\n", PROXY), (r"shared-race: .*with neither an mbarrier nor "
+                                          r"__syncthreads\(\)")),
+        (("[64][32], b[64][32]", "[64][32], b[32][32]"), ("shared-out-of-bounds: .*block's 12288 "
+                                                         "bytes")),
+        (("descriptor(stage.a) + k", "descriptor(stage.a) + t % 2 + k"), ("descriptor: .*differs "
+                                                                         "from its warp's")),
     )),
     ("mma_f16", ("#define A_LINE 24", "#define A_LINE 20"), "misaligned: .*not a multiple of 16"),
-    ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
+    ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), ("misaligned: .*multiples of 32 and 16 are "
+                                                       "needed")),
 ]  # fmt: skip
 DEADLOCKS = [
     (
@@ -165,7 +200,11 @@ DEADLOCKS = [
 
 
 def described(finding: Finding, source: str) -> str:
-    """What it says, and the lines that it names: its own, the other access's, and those that called their functions."""
+    """Return the message and the lines that it names.
+
+    The lines are that of the access, that of the other access, and those that called their
+    functions.
+    """
     return f"{finding.kind}: {finding.message} | {' | '.join(lines_of(finding, source))}"
 
 
@@ -195,7 +234,10 @@ def test_a_deadlock_names_the_mbarriers_that_are_waited_for(name, change, says):
 
 
 def test_a_copy_too_many_is_counted_once_per_phase():
-    """K = 96 is 12 tiles of 8 rows; of each, the copy of one row comes after the bytes that were expected."""
+    """K = 96 is 12 tiles of 8 rows.
+
+    Of each, the copy of one row comes after the bytes that were expected.
+    """
     _, result, _ = launched("warp_specialised", "EXPECTS_FEWER_BYTES")
     assert [finding.count for finding in result.findings] == [12]
 

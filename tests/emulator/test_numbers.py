@@ -30,17 +30,20 @@ def numbers() -> dict[str, int]:
 
 C = numbers()
 BITS = {
-    "release": "RELEASES", "acquire": "ACQUIRES", "cta": "WITHIN_BLOCK", "cg": "UNCACHED", "cv": "UNCACHED",
+    "release": "RELEASES", "acquire": "ACQUIRES", "cta": "WITHIN_BLOCK", "cg": "UNCACHED",
+    "cv": "UNCACHED",
 }  # fmt: skip
 PASSES = {"mov": "COPIES", "and.pred": "CONJUNCTION", "or.pred": "DISJUNCTION", "selp": "SELECTION"}
 ASYNC_FLAGS = {
-    "arrive_drop": "DROPS", "relaxed": "RELAXED", "noComplete": "NO_COMPLETE", "parity": "PARITY", "noinc": "COUNTED",
+    "arrive_drop": "DROPS", "relaxed": "RELAXED", "noComplete": "NO_COMPLETE", "parity": "PARITY",
+    "noinc": "COUNTED",
     "complete_tx": "COMPLETES", "mbarrier_init": "OF_INIT",
 }  # fmt: skip
 STATED = {
     "the types of tensor cores": (tensor.TYPES, [name.upper() for name in tensor.TYPES]),
     "their operations": (
-        [tensor.MULTIPLY, tensor.MOVE_MATRICES, tensor.TURN, tensor.MOVE_FRAGMENT, tensor.MMA_ASYNC],
+        [tensor.MULTIPLY, tensor.MOVE_MATRICES, tensor.TURN, tensor.MOVE_FRAGMENT,
+        tensor.MMA_ASYNC],
         ["MULTIPLY", "MOVE_MATRICES", "TURN", "MOVE_FRAGMENT", "GROUP_MULTIPLY"],
     ),
     "rounding flags": ([*tensor.FLAGS.values()], ["PLAIN", "PLAIN", "SATFINITE", "XOR_BITS"]),
@@ -51,7 +54,8 @@ STATED = {
     "orders": ([decode.ORDER[name] for name in BITS], [*BITS.values()]),
     "async flags": ([decode.FLAGS[name] for name in ASYNC_FLAGS], [*ASYNC_FLAGS.values()]),
     "sizes": (
-        [compose.SLOT, compose.LANES, memory.MAP_SIZE, findings.REGISTERS, launching.REGISTERS, launching.SMS],
+        [compose.SLOT, compose.LANES, memory.MAP_SIZE, findings.REGISTERS, launching.REGISTERS,
+        launching.SMS],
         ["SLOT", "LANES", "MAP_SIZE", "REGISTERS", "REGISTERS", "SMS"],
     ),
     "addresses": ([program.FIRST_FUNCTION], ["FIRST_FUNCTION"]),

@@ -1,5 +1,7 @@
-"""What the emulator refuses: each error names the instruction, its line and what to do instead. Odd operands, broken
-PTX and odd arguments end in such an error or in a result.
+"""What the emulator refuses.
+
+Each error names the instruction, its line and what to do instead. Odd operands, broken PTX and
+odd arguments end in such an error or in a result.
 """
 
 import math
@@ -21,11 +23,14 @@ from worklog.emulator.ptx import PtxError, UnsupportedInstruction
 from worklog.emulator.reports import BadLaunch, TooLarge
 from worklog.errors import WorklogError
 
-REGISTERS = ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
+REGISTERS = (
+    ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 "
+    "%d<3>; .reg .pred %p<3>;"
+)
 
 
 def ptx(statement: str) -> str:
-    """A kernel k with the statement in line 7."""
+    """Return a kernel k with the statement in line 7."""
     start = "ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; mov.u64 %rd2, s;\n.loc 1 7 3\nL:\n"
     body = f"{REGISTERS} .shared .align 4 .b8 s[64];\n{start}{statement}\nret;\n"
     return f"{HEAD}.visible .entry k(.param .u64 p) {{\n{body}}}\n"
@@ -35,14 +40,17 @@ def run_statement(statement: str) -> None:
     launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100)
 
 
-# One instruction per form that ptxas 13.0 takes for sm_90a: an opcode with its types and modifiers, where rounding
-# modes, .ftz, .sat and the kinds of comparison count once.
+# One instruction per form that ptxas 13.0 takes for sm_90a: an opcode with its types and modifiers,
+# where rounding modes, .ftz, .sat and the kinds of comparison count once.
 INSTRUCTIONS = Path(__file__).with_name("forms.txt").read_text(encoding="utf-8").splitlines()
 
 
 def module(form: str) -> str:
     """PTX of a kernel k that consists of one instruction, after one that sets the carry."""
-    registers = ".reg .pred p, q, r; .reg .b16 h<6>; .reg .b32 w<20>; .reg .b64 d<8>; .reg .f32 f<70>; .reg .f64 e<6>;"
+    registers = (
+        ".reg .pred p, q, r; .reg .b16 h<6>; .reg .b32 w<20>; .reg .b64 d<8>; .reg .f32 "
+        "f<70>; .reg .f64 e<6>;"
+    )
     wide = ".reg .b128 x<3>;" if re.search(r"\bx\d", form) else ""
     carry = "add.cc.u32 w0, w1, w2;" if re.match(r"(?:add|sub|mad)c\.", form) else ""
     head = ".version 9.0\n.target sm_90a\n.address_size 64\n"

@@ -10,7 +10,8 @@ from tests.emulator import sanitized
 # Calls, copies, clusters and tensor cores; then damaged kernels.
 SOME = (
     "tests/emulator/test_calls.py", "tests/emulator/test_kernels.py",
-    "-k", "(test_calls and (mistakes or frames)) or writes and (bulk or clusters or warp_spec or wgmma_tf32)",
+    "-k", ("(test_calls and (mistakes or frames)) or writes and (bulk or clusters or warp_spec or "
+          "wgmma_tf32)"),
 )  # fmt: skip
 COMMANDS = [
     sanitized.command(*SOME),

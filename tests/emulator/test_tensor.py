@@ -1,4 +1,7 @@
-"""Tensor-core instructions of a warp: their arithmetic, the places of their operands, their counts, and mistakes."""
+"""Tensor-core instructions of a warp.
+
+Their arithmetic, the places of their operands, their counts, and mistakes.
+"""
 
 import zlib
 

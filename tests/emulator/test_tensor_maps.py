@@ -1,4 +1,7 @@
-"""Copies with tensor maps: boxes at each place of tensors of one to five dimensions, with each swizzle."""
+"""Copies with tensor maps.
+
+Boxes at each place of tensors of one to five dimensions, with each swizzle.
+"""
 
 import re
 import zlib
@@ -21,9 +24,12 @@ BUGS = bugs(SOURCE)
 
 
 class Box(NamedTuple):
-    """shape, box, corner and steps: the innermost dimension first. crcs: of what shared memory should hold, and of the
-    tensor to which it plus one per word is stored, any NaN as 7; 0 for a box that begins before its tensor, which can
-    be loaded and not stored.
+    """A box of a tensor, and what a copy of it leaves.
+
+    shape, box, corner, steps: the innermost dimension first
+    crcs: of what shared memory should hold, and of the tensor to which it plus one per word is
+        stored, any NaN as 7; 0 for a box that begins before its tensor, which can be loaded and
+        not stored
     """
 
     shape: tuple[int, ...]
@@ -74,7 +80,10 @@ def arguments(case: Box, bug: str = "NONE") -> tuple[list[Any], np.ndarray]:
 
 
 def copied(case: Box, bug: str = "NONE", map_: Any = None) -> tuple[np.ndarray, np.ndarray, Result]:
-    """What lies in shared memory, the tensor that is copied to, and the result. map_: for both tensors."""
+    """Return what lies in shared memory, the tensor that is copied to, and the result.
+
+    map_: for both tensors
+    """
     here = tensor(case)
     there = np.zeros_like(tensor(case))
     maps = [

@@ -1,4 +1,7 @@
-"""The rungs through tensor cores on the emulator: exact on integers, as precise as they state, and FP32's range."""
+"""The rungs through tensor cores on the emulator.
+
+Exact on integers, as precise as they state, and FP32's range.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -37,7 +40,10 @@ def loaded(record: str) -> tuple[EmulatedDevice, Runnable]:
 def product(
     name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None
 ) -> Float32:
-    """C of one launch without findings. c: what it holds before, times 0.5; None: NaN, with beta = 0."""
+    """C of one launch without findings.
+
+    c: what it holds before, times 0.5; None: NaN, with beta = 0.
+    """
     return helpers.product(*loaded(name), a, b, alpha, 0.0 if c is None else 0.5, c)
 
 
@@ -57,7 +63,8 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name):
     assert RANK[classify(rms, largest, k)] <= RANK[rung(name).claimed]
 
 
-# More tiles than blocks, and edges in each dimension; and 5 stages in 4 parts: two, two, the ragged one and none.
+# More tiles than blocks, and edges in each dimension; and 5 stages in 4 parts: two, two, the ragged
+# one and none.
 @pytest.mark.parametrize(
     ("name", "m", "n", "k", "beta"),
     [
@@ -75,8 +82,9 @@ def test_split_takes_any_shape_and_parts_of_k_of_any_length(name, m, n, k, beta)
 
 
 def test_the_tile_of_split_follows_the_shape():
-    """Few tiles are narrow, so that more multiprocessors have one, and where K is long, they share it out; many are
-    wide.
+    """Few tiles are narrow, so that more multiprocessors have one; many are wide.
+
+    Where K is long, the multiprocessors share it out.
     """
     shapes = [*map(Shape.of, (256, 1024, 4096, 8192)), Shape(64, 40, 13512), Shape(157, 479, 1667)]
     shapes += [

@@ -1,4 +1,7 @@
-"""Requests, sectors and bank conflicts of the rungs, against theory worked out by hand and against a GPU's counters."""
+"""Requests, sectors and bank conflicts of the rungs.
+
+Against theory worked out by hand and against a GPU's counters.
+"""
 
 import ctypes
 import json
@@ -24,7 +27,10 @@ ALL = np.ones(32, bool)
 def costs_of(
     addresses: np.ndarray, active: np.ndarray, width: int, *, shared: bool
 ) -> tuple[int, ...]:
-    """Requests, sectors, wavefronts, bank conflicts, bytes and lines of a warp: `width` bytes per lane."""
+    """Return the costs of a warp: `width` bytes per lane.
+
+    Requests, sectors, wavefronts, bank conflicts, bytes and lines.
+    """
     out = np.zeros(6, np.int64)
     mask = sum(1 << int(lane) for lane in np.flatnonzero(active))
     if mask:
@@ -119,7 +125,10 @@ def test_sectors_and_lines_of_one_warp(addresses, expected, lines):
 
 
 def test_bytes_and_sums_are_those_of_theory():
-    """Of 128 x 128 x 128 with beta 0, worked out by hand; the other counts are held to a GPU's below."""
+    """Of 128 x 128 x 128 with beta 0, worked out by hand.
+
+    The other counts are held to a GPU's below.
+    """
     record, kernel, _ = rung_kernel("coalesced")
     counts = gemm(record, kernel, (128, 128, 128), races=False)[2].counts
     steps = 512 * 128  # of 512 warps along K: one float of A for the warp, 128 bytes of B

@@ -1,5 +1,6 @@
-"""Right and wrong kernels in NumPy for what the emulator finds otherwise, or a test needs; the others are in
-tests/exploits.
+"""Right and wrong kernels in NumPy, for what the emulator finds otherwise.
+
+Some are here because a test needs them. The others are in tests/exploits.
 """
 
 import itertools
@@ -43,7 +44,7 @@ def summed(a: Float32, b: Float32) -> Float32:
     return total
 
 
-# --------------------------------------------------------------------------------------------------------------- right
+# -------------------------------------------------------------------------------------------- right
 
 
 def sequential(p: Problem) -> None:
@@ -100,7 +101,7 @@ RIGHT: tuple[tuple[Function, Domain], ...] = (
 )
 
 
-# ------------------------------------------------------------------------------------------------------------- formats
+# ------------------------------------------------------------------------------------------ formats
 
 
 def cut(values: Float32, bits: int, half: bool = False) -> Float32:
@@ -149,7 +150,7 @@ def truncating_sum(p: Problem) -> Float32:
     return total
 
 
-# --------------------------------------------------------------------------------------------------------------- wrong
+# -------------------------------------------------------------------------------------------- wrong
 
 
 def always(p: Problem) -> bool:

@@ -1,7 +1,9 @@
-"""A device made of NumPy, as worklog.kernel.device.Device: kernels are Python functions on flat float32 memory.
+"""A device made of NumPy, as worklog.kernel.device.Device.
 
-It keeps a queue, as a GPU does: enqueued work runs when the host waits. A kernel sees the memory around its arguments
-too, so it can read and write out of bounds.
+Kernels are Python functions on flat float32 memory.
+
+It keeps a queue, as a GPU does: enqueued work runs when the host waits. A kernel sees the memory
+around its arguments too, so it can read and write out of bounds.
 """
 
 import mmap
@@ -34,13 +36,16 @@ class NumpyBuffer:
         return self.memory[self.start : self.start + self.size]
 
     def beyond(self, before: int, after: int) -> Float32:
-        """The elements with neighbours on both sides, as far as there is memory."""
+        """Return the elements with neighbours on both sides, as far as there is memory."""
         return self.memory[max(0, self.start - before) : self.start + self.size + after]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One launch's arguments. a, b, c: (M, K), (K, N), (M, N) without a copy, at the start of their buffers."""
+    """One launch's arguments.
+
+    a, b, c: (M, K), (K, N), (M, N) without a copy, at the start of their buffers.
+    """
 
     m: int
     n: int
@@ -69,7 +74,10 @@ Function = Callable[[Problem], None]
 
 @dataclass(frozen=True)
 class NumpyKernel:
-    """A function where a GPU has code. It gets a Problem, or the bare arguments if it is not `gemm`."""
+    """A function where a GPU has code.
+
+    It gets a Problem, or the bare arguments if it is not `gemm`.
+    """
 
     function: Callable[..., None]
     gemm: bool = True
@@ -131,7 +139,8 @@ def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, foun
 
 
 def compare(
-    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
+    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any,
+    launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
     made = contents(key, int(m) * int(k))
@@ -175,7 +184,10 @@ POOL_BYTES = 3 * 2**25  # room for a pool with the workspaces of two libraries
 
 @cache
 def unwritten() -> int:
-    """A file with what new memory holds. Each allocation maps it, because filling a pool takes 0.2 seconds."""
+    """Return a file with what new memory holds.
+
+    Each allocation maps it, because filling a pool takes 0.2 seconds.
+    """
     with tempfile.TemporaryFile() as file:
         np.full(POOL_BYTES // 4, 7.0, np.float32).tofile(file)
         return os.dup(file.fileno())

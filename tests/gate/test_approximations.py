@@ -14,7 +14,8 @@ from worklog.problem import Shape
 from worklog.runs import Stage
 
 GRID = "(N + 15) / 16 * ((M + 7) / 8)"
-COMMON = """extern "C" __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+COMMON = """extern "C" __global__ void mine(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   const int across = (N + 15) / 16, tile = blockIdx.x;
   const int ty = %s;
   const int row = ty * 8 + threadIdx.y, col = (tile - ty * across) * 16 + threadIdx.x;

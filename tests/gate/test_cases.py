@@ -1,4 +1,7 @@
-"""The gate of any problem, on arrays of the host: what a solution may write, and what a lax verify_result misses."""
+"""The gate of any problem, on arrays of the host.
+
+What a solution may write, and what a lax verify_result misses.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

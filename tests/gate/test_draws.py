@@ -1,6 +1,8 @@
-"""A seed draws the same launches on every machine, so that a verdict that states it can be repeated: shapes, scalars,
-data and what surrounds them; and what a search for rare paths chooses from. `python -m tests.gate.test_draws` lists
-them in draws/, a line a launch.
+"""A seed draws the same launches on every machine.
+
+So a verdict that states the seed can be repeated: shapes, scalars, data and what surrounds them,
+and what a search for rare paths chooses from. `python -m tests.gate.test_draws` lists them in
+draws/, a line a launch.
 """
 
 import math

@@ -34,7 +34,7 @@ def noise(*place: Any) -> Callable[[Float32], None]:
 
 
 def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
-    """The map of what a change does to the right result."""
+    """Return the map of what a change does to the right result."""
     c = RIGHT.copy()
     changed = change(c)
     return error_map(c if changed is None else changed, RIGHT, SENTINEL, (A, B))

@@ -1,4 +1,7 @@
-"""Every timed launch is checked: the gate's own kernels on the emulator, and its verdicts on a NumPy device."""
+"""Every timed launch is checked.
+
+The gate's own kernels on the emulator, and its verdicts on a NumPy device.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +62,7 @@ def right(p: Problem) -> None:
 def checked(
     function: Function, launches: int = 5, shape: Shape = SHAPE, claimed: str = "fp32"
 ) -> Stage:
-    """The stage after some launches of a kernel on a NumPy device."""
+    """Return the stage after some launches of a kernel on a NumPy device."""
     device = NumpyDevice()
     loop = Loop(device, shape, claimed)
     for _ in range(launches):
@@ -123,7 +126,7 @@ def test_what_is_wrong_after_one_launch_is_found(device, which, change, words):
 
 
 def replay() -> Function:
-    """A kernel that copies its first result."""
+    """Return a kernel that copies its first result."""
     known: list[Float32] = []
 
     def replays(p: Problem) -> None:
@@ -134,7 +137,7 @@ def replay() -> Function:
 
 
 def of_bits(bits: int, only: int = 0) -> Function:
-    """Truncated operands, in every launch or in one only; the others are right."""
+    """Return a kernel that truncates operands in every launch, or in only one."""
     launches = 0
 
     def short(p: Problem) -> None:

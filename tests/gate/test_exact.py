@@ -141,11 +141,11 @@ def test_special_data_stay_as_small_and_special(kind, size):
         assert kind != "nearly the identity" or matrix[np.eye(33) == 0].any()
 
 
-# --------------------------------------------------------------------------------------------------------- projections
+# -------------------------------------------------------------------------------------- projections
 
 
 def projected(shape: Shape, seed: int = 0) -> tuple[Float32, Projection]:
-    """A right product, and its projection."""
+    """Return a right product, and its projection."""
     rng = np.random.default_rng(seed)
     a, b = family("E1", shape, rng)
     return (a.astype(np.float64) @ b).astype(np.float32), Projection(ExactProblem("E1", a, b), rng)
@@ -173,7 +173,10 @@ def test_a_projection_is_exact_at_a_large_shape():
 
 
 def test_values_that_are_no_integers_small_fractions_and_swapped_columns_are_wrong():
-    """Swapped columns leave the sums of rows as they are; a fraction could hide in the rounding of a long sum."""
+    """Swapped columns leave the sums of rows as they are.
+
+    A fraction could hide in the rounding of a long sum.
+    """
     right, projection = projected(Shape(20, 30, 40))
     for value in (np.nan, np.inf, -np.inf, -3e30, 3.4e38):
         c = right.copy()
@@ -236,7 +239,7 @@ def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_ke
         ), "12 bits, none of them 0"
 
 
-# --------------------------------------------------------------------------------------------------------------- shapes
+# ------------------------------------------------------------------------------------------- shapes
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
@@ -255,7 +258,7 @@ def test_edge_shapes_lie_in_the_domain_and_vary(domain):
     assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) > 5
 
 
-def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_any_k_is_more_than_a_few_terms():
+def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_with_more_than_a_few_terms():
     listed = edge_shapes(Domain())
     assert {1, 31, 33, 64, 65, 127, 129} <= {s.m for s in listed} | {s.n for s in listed}
     assert {1, 2} <= {s.k for s in listed}

@@ -1,4 +1,7 @@
-"""Right kernels pass on every seed; wrong ones fail at the stage that is meant to find them, whatever they claim."""
+"""Right kernels pass on every seed.
+
+Wrong ones fail at the stage that is meant to find them, whatever they claim.
+"""
 
 import json
 from functools import cache
@@ -22,7 +25,7 @@ DEVICE = NumpyDevice()
 
 @cache
 def checker(seed: int = 0) -> SgemmChecker:
-    """The problems of one seed, for every kernel."""
+    """Return the problems of one seed, for every kernel."""
     return SgemmChecker(DEVICE, SHAPE, seed)
 
 
@@ -121,7 +124,7 @@ def test_the_articles_rule_passes_right_kernels_and_many_wrong_ones(function, pa
     assert not any(np.isnan(stage.measured) for stage in verdict.stages)
 
 
-# ------------------------------------------------------------------------------------------------------------ launches
+# ----------------------------------------------------------------------------------------- launches
 
 
 class OnAnotherStream(NumpySubject):
@@ -199,7 +202,10 @@ def timed(
 
 
 def test_a_right_timed_output_passes_in_each_c_and_a_wrong_one_fails():
-    """Also what was there before: the poison, not the result of the check; and the baseline's output, -A B."""
+    """Also what was there before: the poison, not the result of the check.
+
+    And the baseline's output, -A B.
+    """
     elsewhere = DEVICE.upload(np.zeros((SHAPE.m, SHAPE.n), np.float32))
     for into in (None, checker().buffers.spare, elsewhere):
         assert timed(sequential, into=into) is None

@@ -1,4 +1,4 @@
-"""What a kernel keeps between launches: counters that run over, and results that are returned for other inputs."""
+"""What a kernel keeps between launches: counters that run over, and results of other inputs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,12 +35,12 @@ def memory_of(subject: Any, seed: int = 0) -> Memory:
     return Memory(subject.device, np.random.default_rng(seed))
 
 
-# --------------------------------------------------------------------------------------------------------------- counters
+# ----------------------------------------------------------------------------------------- counters
 
 
 @pytest.fixture
 def _no_crowd(monkeypatch):
-    """The first launch is small, so that the test is."""
+    """Return the first launch is small, so that the test is."""
     monkeypatch.setattr(kept_state, "SIDES", ())
 
 
@@ -85,7 +85,7 @@ def test_a_variable_is_named_as_in_the_source(symbol, name):
     assert variable_name(symbol) == name
 
 
-# ---------------------------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------ results
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -97,7 +97,7 @@ def test_a_kernel_that_keeps_c_by_samples_fails_on_every_seed(seen, seed):
 
 
 def replaying(key_of: Callable[[Problem], Any], from_size: int = 0) -> NumpySubject:
-    """Return a kernel that keeps its last result, and returns it if a key of the inputs is as before."""
+    """Return a kernel that returns its last result if a key of the inputs is as before."""
     kept: dict[Any, Float32] = {}
 
     def function(p: Problem) -> None:

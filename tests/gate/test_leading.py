@@ -1,4 +1,4 @@
-"""Leading dimensions: a kernel that takes them and ignores them, with and without a host that passes them."""
+"""Leading dimensions that a kernel takes and ignores, with and without a host that passes them."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from worklog.kernel.emulated import EmulatedDevice
 from worklog.runs import Stage
 
 GRID = "(N + 15) / 16, (M + 15) / 16"
-SOURCE = """extern "C" __global__ void mine(int M, int N, int K, %s alpha, const float* A, %s lda, const float* B, %s ldb, float beta, float* C, %s ldc) {
+SOURCE = """extern "C" __global__ void mine(int M, int N, int K, %s alpha, const float* A, %s lda,
+    const float* B, %s ldb, float beta, float* C, %s ldc) {
   const int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
   if (row >= M || col >= N) return;
   float acc = 0.0f;

@@ -11,7 +11,10 @@ from worklog.runs import Stage
 
 BOX = (1200, 1200, 1100)
 LOOP = "  float acc = 0.0f;\n"
-STAGED = "  __shared__ volatile float staged[4096];\n  for (int k = threadIdx.x; k < K; k += 1024) staged[k] = 0;\n"
+STAGED = (
+    "  __shared__ volatile float staged[4096];\n  for (int k = threadIdx.x; k < K; k += "
+    "1024) staged[k] = 0;\n"
+)
 
 
 def edited(old: str, new: str) -> Kernel:

@@ -1,4 +1,7 @@
-"""The classes: what is measured in u·D separates FP32 from every shorter format, whatever the size."""
+"""The classes.
+
+What is measured in u·D separates FP32 from every shorter format, whatever the size.
+"""
 
 import re
 from collections.abc import Callable
@@ -73,7 +76,7 @@ def test_first_and_last_row_are_always_sampled():
         assert rows[0] == 0 and rows[-1] == 499 and 64 <= len(rows) <= 66
 
 
-# ------------------------------------------------------------------------------------------- a factor is not a format
+# ------------------------------------------------------------------------- a factor is not a format
 
 
 def truncated(bits: int) -> Change:
@@ -97,7 +100,10 @@ everywhere = pytest.mark.parametrize(
 def judged(
     draw: str, k: int, change_a: Change, change_b: Change, factor: float = 1.0
 ) -> tuple[str, Stage]:
-    """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
+    """Return the gate's verdict on a product of changed operands.
+
+    The product is rounded once and multiplied with the factor.
+    """
     rng = np.random.default_rng(k)
     a = DRAWS[draw](rng, (40, k))
     b = DRAWS[draw](rng, (k, 24))
@@ -122,7 +128,10 @@ def judged(
     ],
 )
 def test_a_truncated_format_is_not_a_factor(draw, k, change_a, change_b, found):
-    """Truncation makes products smaller, but it is not a factor; 127 steps have as large an error and don't."""
+    """Truncation makes products smaller, but it is not a factor.
+
+    127 steps have as large an error and don't.
+    """
     assert judged(draw, k, change_a, change_b)[0] == found
 
 

@@ -1,4 +1,7 @@
-"""The gate searches for paths of a kernel that its other launches don't take, and names what it does not reach."""
+"""The gate searches for paths of a kernel that its other launches don't take.
+
+It names what it does not reach.
+"""
 
 import math
 import re
@@ -28,12 +31,19 @@ from worklog.runner.check import Checked, check
 from worklog.runs import NeverRan
 
 SIGNATURE = "float* C) {\n"
+EFFORT = search.EFFORT
+
+
+@pytest.fixture
+def few_shapes(few_shapes, monkeypatch):
+    """Launch few shapes, but search in full."""
+    monkeypatch.setattr(search, "EFFORT", EFFORT)
 
 
 def checked(
     condition: str, fault: str = "alpha = -alpha;", quick: bool = False
 ) -> tuple[Checked, int]:
-    """The first rung with a fault behind a condition, and the line."""
+    """Return the verdict on the first rung with a fault behind a condition, and the line."""
     kernel: Kernel = rung("naive")
     text = kernel.source.replace(SIGNATURE, f"{SIGNATURE}if ({condition}) {fault}\n", 1)
     return check(kernel.with_text(text), on="emulated", seed=3, quick=quick), text[
@@ -127,7 +137,8 @@ WIDE = "__int_as_float(__float_as_int(A[(size_t)row * K + k]) & (%s ? 0xffffe000
         (OF_A, "A[(size_t)row * K + (k + (M * K >> 17)) % K]"),
         (OF_A, WIDE % "(K > 1200)"),
         (OF_A, WIDE % "(M % 64 == 0 && N % 64 == 0)"),
-        (OF_A, f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"),
+        (OF_A, (f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & "
+               f"0xffffe000) : {OF_A})")),
         ("k * N + col]", "k * N + col & 0xfffff]"),
         (SIGNATURE, f"{SIGNATURE}if (alpha * 8.0f == 5.0f) return;\n"),
         (SIGNATURE, f"{SIGNATURE}if (fabsf(alpha) < 1e-8f) alpha = 0.0f;\n"),
@@ -335,7 +346,10 @@ def test_a_choice_that_no_draw_made_is_named_unless_a_part_of_its_condition_is_n
     ("voted", "named"), [("k0 + lane < K", False), ("__float_as_int(a) != 0x7fc12345", True)]
 )
 def test_a_vote_on_known_values_that_never_happens_has_no_clause(few_shapes, voted, named):
-    """The compiler asks before `while (left)` whether there is a lane, and the first one always is."""
+    """The compiler tests before `while (left)` whether there is a lane.
+
+    The first lane always is there.
+    """
     text = Path(__file__).with_name("votes.cu").read_text(encoding="utf-8")
     kernel = Kernel.from_source(
         text.replace("(VOTED)", f"({voted})"), grid="(N + 31) / 32, M", block="32"
@@ -398,7 +412,10 @@ def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(condition, ru
 
 def test_the_long_way_of_a_division_is_no_path_of_its_own():
     """The compiler divides numbers of 64 bits as such of 32 where they are small."""
-    text = 'extern "C" __global__ void k(long long* x, long long a, long long b) { if (a > 7) x[0] = a / b; }'
+    text = (
+        'extern "C" __global__ void k(long long* x, long long a, long long b) { if (a > 7) '
+        "x[0] = a / b; }"
+    )
     compiled = build(Program("k.cu", text, "k"))[0]
     coverage = Coverage(load(compiled.ptx, compiled.symbol), ("", "", ""), (32,))
     branches = [i.pc for i in coverage.kernel.instructions if i.parts[0] == "bra" and i.guard]

@@ -1,4 +1,4 @@
-"""The gate launches the ends of the sizes that a verdict states: corners, and each size of an axis."""
+"""The gate launches the corners of the sizes that a verdict states, and each size of an axis."""
 
 import re
 from dataclasses import replace

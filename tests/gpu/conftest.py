@@ -1,4 +1,7 @@
-"""Everything in this folder needs a CUDA GPU; without one it is skipped, and the reason is shown."""
+"""Everything in this folder needs a CUDA GPU.
+
+Without one it is skipped, and the reason is shown.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests `gpu`. Where there is no GPU, skip them, and keep one case of each: 1,500 skipped ones
-    take some seconds. (Pytest passes all of the session.)
+    """Mark this folder's tests `gpu`.
+
+    Without a GPU, skip them and keep one case of each: 1,500 skipped ones take some seconds.
+    (Pytest passes all of the session.)
     """
     here = [item for item in items if HERE in item.path.parents]
     reason = gpu_reason() if here else None
@@ -36,8 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Runs of the test's own; and a lock of the GPU of its own, so that tests whose times don't matter run beside each
-    other.
+    """Keep the test's runs and its lock of the GPU apart from other tests.
+
+    Tests whose times don't matter then run beside each other.
     """
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -47,7 +53,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def own():
-    """The user kernels of the session, by name."""
+    """Return the user kernels of the session, by name."""
     return {}
 
 
@@ -61,13 +67,16 @@ def session(own):
 
 @pytest.fixture
 def gives_up_soon(monkeypatch):
-    """The blocking kernel waits 1 s, not 8, for a host that waits for the GPU."""
+    """Let the blocking kernel wait 1 s, not 8, for a host that waits for the GPU."""
     monkeypatch.setattr("worklog.gpu.timeline.HOLD_LIMIT_NS", 1_000_000_000)
 
 
 @pytest.fixture
 def measured(session, own):
-    """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
+    """Return a function that makes one measurement in this process.
+
+    The session has never seen a user's kernel: its name is new.
+    """
     import cupy
 
     from worklog.runner.worker import measure_job

@@ -1,8 +1,10 @@
-"""How many bits of tensor-core instructions differ between a GPU and the emulator: `python -m tests.gpu.differing_bits
-e4m3 e5m2` compares those whose name has one of these words, in half a minute.
+"""How many bits of tensor-core instructions differ between a GPU and the emulator.
 
-If OUT is set, that folder gets the operands and both results as mma.npz and wgmma.npz, by which a model of the
-arithmetic can be fitted. Exits with 1 if a bit differs.
+`python -m tests.gpu.differing_bits e4m3 e5m2` compares those whose name has one of these words, in
+half a minute.
+
+If OUT is set, that folder gets the operands and both results as mma.npz and wgmma.npz, by which a
+model of the arithmetic can be fitted. Exits with 1 if a bit differs.
 """
 
 import os

@@ -1,7 +1,9 @@
-"""The README's commands and blocks of Python on a GPU, as a user types them; and what is only seen live: the panel,
-the ladder, a watched file, and JupyterLab.
+"""The README's commands and blocks of Python on a GPU, as a user types them.
 
-Each command runs in a process of its own: in an empty folder, or in a copy of the checkout where it needs one.
+And what is only seen live: the panel, the ladder, a watched file, and JupyterLab.
+
+Each command runs in a separate process: in an empty folder, or in a copy of the checkout where it
+needs one.
 """
 
 import os
@@ -41,7 +43,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, environment) -> Path:
-    """A folder of the user's own, with the README's benchmarks."""
+    """Return a folder of the user's own, with the README's benchmarks."""
     folder = tmp_path_factory.mktemp("mine")
     (folder / "mine.py").write_text(blocks("python")[2], encoding="utf-8")
     return folder
@@ -49,7 +51,10 @@ def folder(tmp_path_factory, environment) -> Path:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A copy of the checkout under version control, so that `git diff` shows what a command changes."""
+    """Return a copy of the checkout under version control.
+
+    So `git diff` shows what a command changes.
+    """
     copy = tmp_path_factory.mktemp("copy") / "worklog"
     shutil.copytree(ROOT, copy, ignore=NOT_COPIED)
     commit(copy, "as it is")

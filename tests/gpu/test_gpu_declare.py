@@ -1,5 +1,6 @@
-"""Declared benchmarks, problems and short kernels on a GPU: from a file, in a child process, by torch and CuPy,
-beside baselines and rungs.
+"""Declared benchmarks, problems and short kernels on a GPU.
+
+From a file, in a child process, by torch and CuPy, beside baselines and rungs.
 """
 
 from importlib.util import find_spec
@@ -29,7 +30,11 @@ import cupy
 import torch
 import worklog
 
-@worklog.bench("N[pow2]=22:24", "dtype[str]=float16,float32", skip=lambda p: p["N"] == 2**23 and "the middle")
+@worklog.bench(
+    "N[pow2]=22:24",
+    "dtype[str]=float16,float32",
+    skip=lambda p: p["N"] == 2**23 and "the middle",
+)
 def copied(state):
     x = torch.rand(state.N, device="cuda").to(getattr(torch, state.dtype))
     y = torch.empty_like(x)

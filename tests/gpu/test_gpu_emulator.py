@@ -1,4 +1,7 @@
-"""The emulator against the GPU: the same source on the same data gives the same results and verdicts."""
+"""The emulator against the GPU.
+
+The same source on the same data gives the same results and verdicts.
+"""
 
 import ctypes
 from typing import Any
@@ -38,7 +41,10 @@ def test_threads_wait_for_each_other_as_on_the_gpu(name):
 
 
 def driver_map(array: Any, case: Box) -> np.void:
-    """The driver's own encoding, as a struct that CuPy passes by value. cuda.h, cuTensorMapEncodeTiled."""
+    """Return the driver's own encoding, as a struct that CuPy passes by value.
+
+    cuda.h, cuTensorMapEncodeTiled.
+    """
     kinds = {"u1": 0, "u2": 1, "u4": 2, "u8": 4, "f2": 6, "f4": 7, "f8": 8}
     swizzles = {0: 0, 32: 1, 64: 2, 128: 3}
     rank = len(case.shape)
@@ -69,7 +75,10 @@ def driver_map(array: Any, case: Box) -> np.void:
 
 @pytest.mark.parametrize("case", BOXES, ids=str)
 def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case):
-    """A store of a box that begins before its tensor is an illegal instruction there, and a finding on the emulator."""
+    """A store of a box that begins before its tensor is an illegal instruction on a GPU.
+
+    On the emulator it is a finding.
+    """
     middle, out = arguments(case, "NO_STORE" if begins_before(case) else "NONE")
     here = cupy.asarray(tensor(case))
     there = cupy.zeros_like(cupy.asarray(tensor(case)))

@@ -1,5 +1,7 @@
-"""The gate on a real GPU: every wrong kernel and host function fails, also one that is right only while the gate runs;
-every right one passes, and the checks of all timed launches add little to the time.
+"""The gate on a real GPU.
+
+Every wrong kernel and host function fails, also one that is right only while the gate runs. Every
+right one passes, and the checks of all timed launches add little to the time.
 """
 
 import re
@@ -29,26 +31,32 @@ from worklog.runs import CUBLAS
 ENOUGH = Harness().but(
     least_samples=300, most_samples=300, budget_s=20.0
 )  # more launches than each cheat waits for
-# Microseconds that the checks may add by N: between two launches other kernels evict this one's code. cuBLAS at 256
-# takes 0.4 to 0.8 µs more, and 1.1 µs more after two of them.
+# Microseconds that the checks may add by N: between two launches other kernels evict this one's
+# code. cuBLAS at 256 takes 0.4 to 0.8 µs more, and 1.1 µs more after two of them.
 ADDED_US = {256: 1.5, 1024: 0.15}
 
 
 def shortens(lost: int) -> str:
-    """A line that computes the product again, from operands that have lost so many bits."""
+    """Return a line that computes the product again, from operands with fewer bits."""
     a, b = (
         f"__uint_as_float((__float_as_uint({x}) + {1 << lost - 1}u) >> {lost} << {lost})"
         for x in ("A[row * K + k]", "B[k * N + column]")
     )
-    return f"if (seen > 100) acc = 0; for (int k = 0; seen > 100 && k < K; ++k) acc = fmaf({a}, {b}, acc);"
+    return (
+        f"if (seen > 100) acc = 0; for (int k = 0; seen > 100 && k < K; ++k) acc = fmaf({a}, "
+        f"{b}, acc);"
+    )
 
 
 CHEATS = {
     "right": "",
     "stops_after_250": "if (seen > 250 && row % 7 == 3) return;",
-    # Two launches in a row: each second launch of a short kernel only brings its code back, and isn't timed.
+    # Two launches in a row: each second launch of a short kernel only brings its code back, and
+    # isn't timed.
     "skips_two_of_16": "if (seen > 200 && seen % 16 / 2 == 2) return;",
-    "changes_one_element": "if (seen > 250 && row == 11 && column == 13) acc -= A[row * K] * B[column];",
+    "changes_one_element": (
+        "if (seen > 250 && row == 11 && column == 13) acc -= A[row * K] * B[column];"
+    ),
     "takes_16_bits": shortens(8),
     "takes_11_bits_of_tf32": shortens(13),
 }
@@ -65,7 +73,10 @@ def cheat(folder: Path, name: str, line: str) -> Kernel:
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, name, measured):
-    """Also one that shortens its operands by less than a largest error shows. Without a cheat it is measured."""
+    """Also one that shortens its operands by less than a largest error shows.
+
+    Without a cheat it is measured.
+    """
     shape = Shape(256, 256, 4096) if "bits" in name else Shape.of(256)
     claimed = CLAIMED.get(name, "fp32")
     kernel = replace(cheat(tmp_path, name, CHEATS[name]), claimed=claimed)

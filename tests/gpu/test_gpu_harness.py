@@ -1,5 +1,7 @@
-"""The harness on a real GPU: known lengths are read right, all timers and both cold caches agree, any callable can be
-timed, and after a call that can't be the next one reads the same time.
+"""The harness on a real GPU.
+
+Known lengths are read right, all timers and both cold caches agree, any callable can be timed,
+and after a call that can't be the next one reads the same time.
 """
 
 from functools import partial
@@ -27,12 +29,12 @@ MARKS = Path(__file__).with_name("marks.cu").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def plain_us():
-    """The time of cuBLAS by the default settings, by size, once it is measured."""
+    """Return the time of cuBLAS by the default settings, by size, once it is measured."""
     return {}
 
 
 def spin_us(session: Session, us: float, harness: Harness = QUICK) -> float:
-    """The time read for a kernel of known length, event overhead included."""
+    """Return the time read for a kernel of known length, event overhead included."""
     launch = partial(session.timeline.spin, round(1000 * us))
     return median(time_in_turn(session.timeline, [launch, launch], harness).samples.counted()).value
 
@@ -106,7 +108,8 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
         timeline.flush_l2()
         warm[lifted] = float(np.mean(np.asarray(timeline.probe_l2()) < halfway))
     print(
-        f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} once reset"
+        f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} "
+        "once reset"
     )
     assert warm[True] <= 0.02 < warm[False]
     assert timeline.remarks == []
@@ -137,9 +140,11 @@ def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
 
 
 def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs():
-    """Only the input rotates: it comes from device memory, and the output stays in L2. After a flush, L2 is full of
-    lines to write back, and the output misses it too. So rotation is never slower than a flush, and never faster than
-    device memory delivers the input. (Each with a tenth of slack: a few lines outlive three times the L2.)
+    """Rotation is never slower than a flush, and never faster than device memory.
+
+    Only the input rotates: it comes from device memory, and the output stays in L2. After a
+    flush, L2 is full of lines to write back, and the output misses it too. (Each with a tenth of
+    slack: a few lines outlive three times the L2.)
     """
     import cupy
 
@@ -151,7 +156,8 @@ def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs():
     assert flushed.gbs is not None and 500 < flushed.gbs < 8000
     input_us = x.nbytes / gpu().memory_peak_gbs / 1e3
     print(
-        f"{flushed.us:.2f} µs flushed, {rotated.us:.2f} µs rotated, {input_us:.2f} µs for the input at the peak"
+        f"{flushed.us:.2f} µs flushed, {rotated.us:.2f} µs rotated, {input_us:.2f} µs for the "
+        "input at the peak"
     )
     assert 0.9 * input_us < rotated.us < 1.1 * flushed.us
 
@@ -195,7 +201,7 @@ def add():
 
 @pytest.fixture
 def as_found(add):
-    """A good call reads the same before and after a bad one."""
+    """Require that a good call reads the same before and after a bad one."""
     before = worklog.time(add, harness=QUICK).us
     yield
     assert worklog.time(add, harness=QUICK).us == approx(before, rel=0.05)
@@ -226,10 +232,16 @@ def test_a_call_that_enqueues_nothing_or_elsewhere(add):
 
 @pytest.mark.usefixtures("as_found")
 def test_work_on_a_stream_that_is_not_joined_has_no_time(add):
-    """Some milliseconds of it on one SM, beside a little on the current stream; joined, the same work is timed."""
+    """Some milliseconds of it on one SM, beside a little on the current stream.
+
+    Joined, the same work is timed.
+    """
     import cupy
 
-    code = 'extern "C" __global__ void spins() { for (const auto start = clock64(); clock64() - start < 4000000;); }'
+    code = (
+        'extern "C" __global__ void spins() { for (const auto start = clock64(); clock64() - '
+        "start < 4000000;); }"
+    )
     elsewhere = cupy.cuda.Stream(non_blocking=True)
     spins = cupy.RawKernel(code, "spins")
     spins((1,), (1,), ())  # compiled before it is timed

@@ -1,5 +1,7 @@
-"""Each arithmetic and tensor-core instruction of the emulator's tests on the GPU and on the emulator, on the same
-operands; and whole kernels from the same PTX.
+"""Instructions on the GPU and on the emulator, on the same operands.
+
+Each arithmetic and tensor-core instruction of the emulator's tests, and whole kernels from the
+same PTX.
 """
 
 from collections.abc import Sequence
@@ -61,7 +63,10 @@ def test_an_instruction_gives_the_gpus_bits(case):
 
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_an_approximation_is_near_the_emulators_nearest_float(name):
-    """The bound is loose on purpose: it is a GPU's own, and what the finding says is only that bits may differ."""
+    """The bound is loose on purpose.
+
+    It is a GPU's own, and what the finding says is only that bits may differ.
+    """
     values = np.random.default_rng(3).uniform(0.01, 3.0, ROWS).astype(np.float32)
     given = f"{name}.approx.f32 $d, $0;", ["f32"], ["f32"], [values.view(np.uint32)]
     there, here = (
@@ -71,7 +76,8 @@ def test_an_approximation_is_near_the_emulators_nearest_float(name):
     bound = 2.0**-10 if name == "tanh" else 2.0**-20
     assert (error <= bound * np.maximum(np.abs(here), 1)).all(), float(error.max())
     print(
-        f"{name}.approx: {int((there != here).sum())} of {ROWS} differ, by at most {error.max():.3g}"
+        f"{name}.approx: {int((there != here).sum())} of {ROWS} differ, by at most "
+        f"{error.max():.3g}"
     )
 
 

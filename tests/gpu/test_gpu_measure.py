@@ -1,6 +1,7 @@
-"""From a kernel to a run on a real GPU: right kernels are measured, wrong ones fail. A kernel that damages its CUDA
-context or never ends gets a verdict, the context of this process stays as it was, and the next kernel runs. (Damage to
-its process on the host: tests/runner.)
+"""From a kernel to a run on a real GPU: right kernels are measured, wrong ones fail.
+
+A kernel that damages its CUDA context or never ends gets a verdict, the context of this process
+stays as it was, and the next kernel runs. (Damage to its process on the host: tests/runner.)
 """
 
 import re
@@ -40,7 +41,9 @@ SMALL = Shape.of(512)
 # A launch finds NaN in the memory that the gate fouled before it.
 FOUND = {
     "shared": "__shared__ volatile float slots[64]; const float found = slots[threadIdx.x % 64];",
-    "local": "volatile float slots[64]; const float found = slots[(threadIdx.x + blockIdx.x) % 64];",
+    "local": (
+        "volatile float slots[64]; const float found = slots[(threadIdx.x + blockIdx.x) % 64];"
+    ),
 }
 
 
@@ -135,7 +138,10 @@ def test_a_run_holds_all_that_its_numbers_need(home):
 
 
 def test_at_4096_every_rung_is_faster_than_the_one_before(measured):
-    """But for `pipelined`, whose tile is a smaller one. Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS."""
+    """But for `pipelined`, whose tile is a smaller one.
+
+    Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS.
+    """
     if "H200" not in gpu().name:
         pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
     found = {
@@ -177,7 +183,7 @@ def reason(checked: Checked) -> str:
 
 @pytest.fixture(autouse=True)
 def context():
-    """A context of this process, which must be as it was."""
+    """Yield a context of this process, which must be as it was."""
     import cupy
 
     held = cupy.arange(1 << 20, dtype=cupy.int64)
@@ -202,7 +208,8 @@ LOST = """
 import os, cupy
 from tests.gpu.test_gpu_measure import PRINTS, SMALL, check_in_child, kernel
 try:
-    cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
+    source = 'extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }'
+    cupy.RawKernel(source, "bad")((1,), (1,), (cupy.zeros(1),))
     cupy.cuda.runtime.deviceSynchronize()
 except cupy.cuda.runtime.CUDARuntimeError:
     print(check_in_child(kernel(PRINTS), SMALL).verdict.accepted, flush=True)

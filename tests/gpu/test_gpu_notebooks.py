@@ -1,6 +1,8 @@
-"""The notebooks' cells on a GPU, without Jupyter: they run live from top to bottom, and the value of each cell can be
-shown. To save time, each measurement takes few samples and is made once for all notebooks, and a kernel that passed
-the gate at one size is not checked at others.
+"""The notebooks' cells on a GPU, without Jupyter.
+
+They run live from top to bottom, and the value of each cell can be shown. To save time, each
+measurement takes few samples and is made once for all notebooks, and a kernel that passed the
+gate at one size is not checked at others.
 """
 
 import re
@@ -45,7 +47,7 @@ class CheckedOnce(Session):
         self.checked = Session(*known)
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
-        """The verdict at the small size."""
+        """Return the verdict at the small size."""
         return self.checked.verdict(name, self.checked.load(name).domain.padded(SMALL), gate)
 
 
@@ -86,7 +88,7 @@ def quick(
     order: MeasureOrder,
     **how: Any,
 ) -> Run:
-    """A run of few samples, measured in this process, but for what a child process protects: Python functions."""
+    """Return a run of few samples, measured in this process but for Python functions."""
     user_kernels = [*order.user_kernels.values()]
     few = []
     for task in order.jobs or ():

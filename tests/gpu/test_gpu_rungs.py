@@ -1,5 +1,7 @@
-"""Rungs on a GPU have the emulator's bits, and those whose warps hand over stages the same bits in each launch. Kernels
-of several launches, cooperative launches and module variables.
+"""Rungs on a GPU have the emulator's bits.
+
+Those whose warps hand over stages have the same bits in each launch. Kernels of several launches,
+cooperative launches and module variables.
 """
 
 from pathlib import Path
@@ -48,7 +50,10 @@ def device():
     ("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one))
 )
 def test_every_bit_is_the_gpus(record, least, alpha, beta, device):
-    """Those with FP32's range also with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
+    """Those with FP32's range also with infinities, NaN and subnormal numbers.
+
+    And with scales that FP16 doesn't have.
+    """
     rng = np.random.default_rng(0)
     a, b = random_inputs(record.domain.padded(least), rng)
     c = rng.uniform(-1, 1, (len(a), b.shape[1])).astype(np.float32)

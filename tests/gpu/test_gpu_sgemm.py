@@ -1,14 +1,17 @@
-"""worklog.sgemm on a GPU: CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best."""
+"""worklog.sgemm on a GPU.
+
+CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best.
+"""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 import worklog
+from tests import helpers
 from tests.products import drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
@@ -32,11 +35,7 @@ SHAPES = (
 
 
 def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:
-    host = (
-        np.random.default_rng([rows, columns, seed])
-        .integers(-8, 9, (rows, columns))
-        .astype(np.float32)
-    )
+    host = helpers.integers(rows, columns, seed)
     return library.asarray(host) if library.__name__ == "cupy" else library.from_numpy(host).cuda()
 
 

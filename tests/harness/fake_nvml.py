@@ -1,4 +1,7 @@
-"""NVML's functions over a file, so that a process and its guard see the same clocks. The file is named by FAKE_NVML."""
+"""NVML's functions over a file, so that a process and its guard see the same clocks.
+
+The file is named by FAKE_NVML.
+"""
 
 import importlib
 import json
@@ -86,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 
 def sm_mhz() -> float:
-    """The SM clock at which the GPU runs now."""
+    """Return the SM clock at which the GPU runs now."""
     return float(_call("nvmlDeviceGetClockInfo"))
 
 

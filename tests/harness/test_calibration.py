@@ -1,5 +1,6 @@
-"""The harness measured by itself on a GPU whose overhead, slope, flush and noise the test has chosen; and its
-kernels as the compiler sees them.
+"""The harness measured by itself on a GPU with known overhead, slope, flush and noise.
+
+And its kernels as the compiler sees them.
 """
 
 import json

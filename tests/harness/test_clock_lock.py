@@ -1,5 +1,6 @@
-"""Clocks are held while asked for and given back whatever happens to the process; a fake NVML, never a real lock. In a
-run and in worklog.time, the label says at what.
+"""Clocks are locked while needed and reset, whatever happens to the process.
+
+A fake NVML, never a real lock. In a run and in worklog.time, the label names the clock.
 """
 
 import os
@@ -44,7 +45,8 @@ REFUSED = [*LOCKS, "reset sm", "reset memory"]
 WATCHED = "watched instead"
 CHILD = """
 import os, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
+# A job in a shell's background ignores it, by inheritance.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.harness import fake_nvml
 from worklog.gpu.clocks import locked_clocks
 with fake_nvml.pretended(), locked_clocks():
@@ -63,7 +65,10 @@ def clocks() -> dict[str, Any]:
 
 
 def eventually(expected: dict[str, Any]) -> bool:
-    """Wait for another process to have done its work; generous, since only whether it does counts."""
+    """Wait for another process to have done its work.
+
+    Generous, since only whether it does counts.
+    """
     for _ in range(600):
         if clocks() == expected:
             return True
@@ -72,7 +77,7 @@ def eventually(expected: dict[str, Any]) -> bool:
 
 
 def children(process: int | str) -> set[int]:
-    """The processes that this one has started: its guard."""
+    """Return the processes that this one has started: its guard."""
     return {
         int(word)
         for path in Path(f"/proc/{process}/task").glob("*/children")
@@ -81,7 +86,7 @@ def children(process: int | str) -> set[int]:
 
 
 def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
-    """A process that holds the clocks, and then does something."""
+    """Start a process that locks the clocks, and then does something."""
     command = [sys.executable, "-c", f"{CHILD}    {then}\n"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert started.stdout is not None and started.stdout.readline() == "locked\n"
@@ -180,7 +185,7 @@ def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(raise
 
 
 def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it():
-    """And locked only once while they stay the same, and given back for the next task that does not."""
+    """Locked only once while they stay the same, and reset for the next task without."""
     with Clocks() as held:
         hold = held.hold
         found = [
@@ -261,7 +266,7 @@ class LockableSession(VirtualSession):
 
 
 def of_run(clocks: str) -> tuple[str, str]:
-    """The label of a measurement in a run, and what it says was degraded."""
+    """Return the label of a measurement in a run, and its degradations."""
     jobs = [product_job(CUBLAS, 64)]
     order = MeasureOrder(jobs=jobs, harness=SHORT.but(clocks=clocks), user_kernels={})
     messages: list[Message] = []
@@ -274,7 +279,7 @@ def of_run(clocks: str) -> tuple[str, str]:
 
 
 def of_time(clocks: str) -> tuple[str, str]:
-    """The same of a call that worklog.time measures in this process."""
+    """Return the same of a call that worklog.time measures in this process."""
     virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
     with mock.patch.object(timing, "own_session", lambda: session_on(virtual, CALIBRATION)):
         timed = worklog.time(virtual.kernel(50.0), harness=Harness(clocks=clocks))

@@ -1,5 +1,7 @@
-"""The machine on paper: peaks against NVIDIA's data sheets, words for what its clocks do, and which source and software
-a result came from.
+"""The machine on paper.
+
+Peaks against NVIDIA's data sheets, words for what its clocks do, and which source and software a
+result came from.
 """
 
 import subprocess
@@ -22,7 +24,8 @@ from worklog.runs import Gpu, files
 from worklog.runs.files import tool
 from worklog.runs.nvml import reason_names, throttled
 
-# By data sheet and white paper (worklog.gpu.clocks): compute capability, SMs, MHz, and TFLOP/s by datapath.
+# By data sheet and white paper (worklog.gpu.clocks): compute capability, SMs, MHz, and TFLOP/s by
+# datapath.
 DATA_SHEETS = [
     ((7, 0), 80, 1530, {"fp32": 15.7, "fp16": 125, "fp64": 7.8}),
     ((7, 5), 72, 1770, {"fp32": 16.3, "fp16": 130.5}),

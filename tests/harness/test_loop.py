@@ -1,5 +1,7 @@
-"""The loop around the samples: subject and baseline in turn, placements, the warm-up, launches in a row, and that it
-leaves the queue as found; and the second clock beside the events.
+"""The loop around the samples.
+
+Subject and baseline in turn, placements, the warm-up, launches in a row, and that it leaves the
+queue as found; and the second clock beside the events.
 """
 
 from collections import Counter
@@ -128,7 +130,7 @@ def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns, reads):
     assert copies / subjects == approx(reads, rel=0.01)
 
 
-def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled():
+def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_if_only_one_was_throttled():
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=SLOW)
     reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
@@ -155,7 +157,10 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed):
-    """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
+    """The interval holds the scatter of repeated measurements only if the buffers move.
+
+    They must move within one measurement.
+    """
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
     varied = timed(gpu)
     assert len(set(varied.reading.samples.placements())) == gpu.moves + 1 >= 9
@@ -174,7 +179,10 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed):
-    """The first placements decide how many there are at least, each with one launch of a long kernel."""
+    """The first placements decide how many there are at least.
+
+    Each has one launch of a long kernel.
+    """
     gpu = VirtualGpu(placement=lambda rng: float(rng.normal(0.0, 0.02)), noise=1e-4, seed=seed)
     reading = timed(gpu, us=5000.0).reading
     places = reading.samples.placements()

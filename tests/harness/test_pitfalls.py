@@ -1,7 +1,9 @@
-"""The table of pitfalls and the frozen Harness made from it: unbiased by default, and an error names the remedy.
+"""The table of pitfalls and the frozen Harness made from it.
 
-Pitfalls in what is timed, on a virtual session, as in a run: the number is off by what the GPU was given. Those in how
-it is timed are in test_readings.py and test_loop.py.
+Unbiased by default, and an error names the remedy.
+
+Pitfalls in what is timed, on a virtual session, as in a run: the number is off by what the GPU was
+given. Those in how it is timed are in test_readings.py and test_loop.py.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Counters of Nsight Compute: what it printed on an H100 is read, compared with the emulator's counts, and kept."""
+"""Counters of Nsight Compute.
+
+What it printed on an H100 is read, compared with the emulator's counts, and kept.
+"""
 
 import json
 import os
@@ -31,7 +34,8 @@ if "-o" in words:
 elif "--version" in words:
     print("Nsight Compute\\nVersion 2025.3.1.0 (build 36398880)")
 else:
-    print(pathlib.Path({str(FOLDER)!r}, "shared_raw.csv" if "raw" in words else "shared_source.csv").read_text())
+    name = "shared_raw.csv" if "raw" in words else "shared_source.csv"
+    print(pathlib.Path({str(FOLDER)!r}, name).read_text())
 """
 
 
@@ -54,7 +58,7 @@ def recorded(name: str) -> Counters:
 
 @pytest.fixture
 def ncu(monkeypatch, tmp_path):
-    """An ncu on PATH, whose text a test may change."""
+    """Put an ncu on PATH, whose text a test may change."""
     path = tmp_path / "ncu"
     path.write_text(NCU)
     path.chmod(0o755)
@@ -130,7 +134,10 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
         ),
         (
             FEW,
-            "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % are possible)",
+            (
+                "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % "
+                "are possible)"
+            ),
             "",
         ),
     ],

@@ -1,6 +1,8 @@
-"""What the harness reads and says on a GPU whose truth is known: with the fixes the true time comes out, without one
-the number is off by what the GPU was given. Warm-up and stopping rules do what the harness they are named after does.
-The other timers and the other way to a cold cache: what each reads, what is an error, and whether they agree.
+"""What the harness reads and reports on a GPU whose truth is known.
+
+With the fixes the true time comes out, without one the number is off by what the GPU was given.
+Warm-up and stopping rules do what the harness they are named after does. The other timers and the
+other way to a cold cache: what each reads, what is an error, and whether they agree.
 """
 
 from dataclasses import dataclass, field
@@ -35,8 +37,12 @@ def two_groups(rng: np.random.Generator) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel of `us` on a GPU, timed with some settings changed. reads: what comes out (default: us). n: the fewest
-    and the most samples. says: one word or more of each degradation, in order. device_s: the most that the GPU is busy.
+    """A kernel of `us` on a GPU, timed with some settings changed.
+
+    reads: what comes out (default: us)
+    n: the fewest and the most samples
+    says: one word or more of each degradation, in order
+    device_s: the most that the GPU is busy
     """
 
     gpu: dict[str, Any] = field(default_factory=dict)
@@ -175,7 +181,8 @@ CASES = {
         us=100_000.0,
         says=("warm-up: count:1000 not done after 3.",),
     ),
-    # placements: of short kernels too, whose warm-up ends with more than 40 samples, all in one placement
+    # placements: of short kernels too, whose warm-up ends with more than 40 samples, all in one
+    # placement
     **{
         f"40 samples of {us:g} µs see nine placements": Case(
             {"placement": two_groups, "noise": 1e-3},

@@ -63,7 +63,7 @@ def timed(
 
 
 def waiting(launch: Callable[[], object], gpu: VirtualGpu) -> Callable[[], None]:
-    """A call that waits for the GPU."""
+    """Return a call that waits for the GPU."""
     return lambda: (launch(), gpu.synchronize())[1]
 
 
@@ -302,7 +302,10 @@ def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments, says):
 
 
 def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], None]:
-    """A call of which a stopwatch times a part that lasts so long; wait: for the GPU, at its end."""
+    """Return a call of which a stopwatch times a part that lasts so long.
+
+    wait: whether it waits for the GPU at its end
+    """
     setup = gpu.kernel(400.0)
     part = gpu.kernel(us, data=f"part of {us}")
     gpu.machine.enqueue_us = 0.0  # else an unqueued part would wait for its launch
@@ -356,7 +359,7 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu):
     assert "queue: False" in biased.degradations
 
 
-def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_again_after_its_first_call(
+def test_the_stream_of_a_waiting_call_is_entered_outside_of_its_time_and_again_after_its_first_call(
     gpu, monkeypatch
 ):
     """The first call may load PyTorch, which has a current stream of its own."""

@@ -1,4 +1,7 @@
-"""The rung `best`: right at any shape with every tile and any parts of K, chosen by a table that says what it is."""
+"""The rung `best`.
+
+Right at any shape with every tile and any parts of K, chosen by a table that says what it is.
+"""
 
 import json
 import math
@@ -33,7 +36,8 @@ SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
 TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 SLICED = [tile.template for tile in table().tiles if tile.kernel == "sliced"]
-# The smallest tiles of each width, which have the same code as the others, and those of 16, 48 and 96 rows.
+# The smallest tiles of each width, which have the same code as the others, and those of 16, 48 and
+# 96 rows.
 CASES = [(16, 64), *((index, parts) for index in (7, 16, 17, 18, 20, 21) for parts in (1, 3))]
 
 
@@ -43,7 +47,7 @@ def loaded(index: int, parts: int) -> Any:
 
 
 def require_exact(subject: Any, shape: Shape, alpha: float, beta: float) -> None:
-    """The product of small integers and nothing beside it is written."""
+    """Require the product of small integers, and that nothing beside it is written."""
     rng = np.random.default_rng(shape.flops)
     sizes = ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
     a, b, before = (rng.integers(-8, 9, size).astype(np.float32) for size in sizes)
@@ -75,7 +79,10 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
 
 @pytest.mark.parametrize("k", [1, 77, 4096])
 def test_a_sliced_tile_is_offered_for_the_error_of_its_chain_lanes_and_warps(k):
-    """A lane adds its products, then 5 steps add those of a warp, then one thread those of the warps."""
+    """A lane adds its products, then 5 steps add those of a warp.
+
+    Then one thread adds those of the warps.
+    """
     for template in SLICED:
         kernel = sliced(template)
         shape = Shape(1, template["BN"], k)
@@ -99,7 +106,8 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers():
     loop = resources.loop_of(out.cubin, out.symbol)
     if loop is None or not version("nvidia-cuda-nvrtc").startswith("13.0."):
         pytest.skip(
-            "the order of the multiply-adds was chosen in the code of NVRTC 13.0, with a disassembler"
+            "the order of the multiply-adds was chosen in the code of NVRTC 13.0, with a "
+            "disassembler"
         )
     assert loop.bank_conflicts < 0.05
 
@@ -156,7 +164,10 @@ def test_the_blocks_of_many_shapes_are_those_of_each():
 
 
 def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
-    """At aligned shapes of its whole tiles; its code runs on no other GPU. A run says what was launched."""
+    """At aligned shapes of its whole tiles; its code runs on no other GPU.
+
+    A run says what was launched.
+    """
     *tiles, bulk = table().tiles
     at_once = replace(bulk, alone_us=0.0, shared_us=0.0, block_us=0.0)
     monkeypatch.setattr(
@@ -176,7 +187,10 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
 
 
 def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few():
-    """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
+    """At 1792 in two parts, 392 tiles.
+
+    Behind 264 in a first wave, 128 are left for 132 multiprocessors.
+    """
     free = replace(
         table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf, read_gbs=math.inf
     )
@@ -243,7 +257,10 @@ def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_
 
 
 def test_wide_rows_of_b_are_read_where_they_occupy_the_gpu():
-    """On an H100, 1x4096x4096 took 26.7 µs by 32 columns a block and 33.1 µs by 8; 1x512x8192 took 21.1 and 10.1."""
+    """On an H100, 1x4096x4096 took 26.7 µs by 32 columns a block and 33.1 µs by 8.
+
+    1x512x8192 took 21.1 and 10.1.
+    """
     assert (
         choose(Shape(1, 4096, 4096)).template["BN"]
         >= 16

@@ -22,12 +22,13 @@ HEAD = "(int M, int N, int K, float alpha, const float* A, const float* B, float
 
 
 def user_kernel(body: str, before: str = "__global__ void product", **options: object) -> Kernel:
-    """A kernel whose body computes `sum`, in terms of row and col."""
+    """Return a kernel whose body computes `sum`, in terms of row and col."""
     source = f"""{before}{HEAD}
   const int row = blockIdx.y * 8 + threadIdx.y, col = blockIdx.x * 8 + threadIdx.x;
   float sum = 0;
 {body}
-  if (row < M && col < N) C[row * N + col] = alpha * sum + (beta == 0 ? 0 : beta * C[row * N + col]);
+  float* c = &C[row * N + col];
+  if (row < M && col < N) *c = alpha * sum + (beta == 0 ? 0 : beta * *c);
 }}
 """
     launch = {"grid": "(N + 7) / 8, (M + 7) / 8", "block": "8, 8", "file": "mine.cu", **options}

@@ -1,4 +1,7 @@
-"""What the live device passes to CuPy, as far as a stand-in for CuPy shows it. tests/gpu has the same on a GPU."""
+"""What the live device passes to CuPy, as far as a stand-in for CuPy shows it.
+
+tests/gpu has the same on a GPU.
+"""
 
 import importlib
 import sys
@@ -15,14 +18,24 @@ from worklog.kernel import nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 
-PLAIN = "__device__ __forceinline__ float twice(float x) { return 2 * x; }\n__global__ void k(float* out) {}\n"
-GRID = "#include <cooperative_groups.h>\n__global__ void k(float* out) { cooperative_groups::this_grid().sync(); }\n"
+PLAIN = (
+    "__device__ __forceinline__ float twice(float x) { return 2 * x; }\n__global__ void "
+    "k(float* out) {}\n"
+)
+GRID = (
+    "#include <cooperative_groups.h>\n__global__ void k(float* out) { "
+    "cooperative_groups::this_grid().sync(); }\n"
+)
 ERRORS = ("runtime.CUDARuntimeError", "driver.CUDADriverError", "memory.OutOfMemoryError")
 
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A device with a stand-in for CuPy; images: what it loads, kernel: each launch."""
+    """Return a device with a stand-in for CuPy.
+
+    images: what it loads
+    kernel: each launch
+    """
     found: Any = SimpleNamespace(images=[], kernel=MagicMock())
 
     def module(path: str) -> Any:

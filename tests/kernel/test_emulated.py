@@ -37,7 +37,10 @@ def test_buffers():
 
 def test_blocks_go_to_one_multiprocessor_after_the_other():
     device = EmulatedDevice()
-    read = 'unsigned sm, all;\n  asm("mov.u32 %0, %%smid;\\n mov.u32 %1, %%nsmid;" : "=r"(sm), "=r"(all));'
+    read = (
+        'unsigned sm, all;\n  asm("mov.u32 %0, %%smid;\\n mov.u32 %1, %%nsmid;" : "=r"(sm), '
+        '"=r"(all));'
+    )
     source = kernel(f"  {read}\n  out[blockIdx.x] = sm + all * 1000;", "float* out")
     out = device.upload(np.zeros(134, np.float32))
     device.launch(device.compile(Program("sm.cu", source, "k")), (134, 1), 1, [out])
@@ -58,7 +61,7 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     assert device.download(out).tolist() == [6, 7, 6, 8, 6, 0, 0, 0]
 
 
-def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with_the_first_schedule():
+def test_a_program_that_was_loaded_before_is_read_once_and_begins_with_the_first_schedule():
     program = Program("shift.cu", SHIFT, "k")
     labels = []
     for device in (EmulatedDevice(), EmulatedDevice()):
@@ -135,7 +138,8 @@ def test_accesses_outside_of_buffers():
     (behind,) = run(SIMPLE, [np.zeros(4, np.float32), 6, 1.0]).findings
     assert behind.threads == (4, 5)
     assert behind.at("k.cu") == (
-        "k.cu:3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
+        "k.cu:3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the "
+        "end of argument 0 "
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
     out = np.ones(32, np.float32)

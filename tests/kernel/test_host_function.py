@@ -1,4 +1,7 @@
-"""Host functions: named without being run, loaded with a clear error for every mistake, and held to their contract."""
+"""Host functions.
+
+Named without being run, loaded with a clear error for every mistake, and held to their contract.
+"""
 
 import json
 import pickle
@@ -38,7 +41,9 @@ ARRAYS = "torch"
 
 def mine(alpha, A, B, beta, C):
     assert A.dtype == torch.float32 and A.is_contiguous()
-    return torch.addmm(C, A, B, alpha=alpha, beta=beta, out=C) if beta else torch.mul(A @ B, alpha, out=C)
+    if beta:
+        return torch.addmm(C, A, B, alpha=alpha, beta=beta, out=C)
+    return torch.mul(A @ B, alpha, out=C)
 """
 C_SOURCE = """\
 void gemm(int M, int N, int K, float alpha, const float *A, const float *B, float beta, float *C, void *stream) {
@@ -69,7 +74,7 @@ def write(tmp_path, monkeypatch):
 
 
 def loaded(kernel: Kernel) -> tuple[SgemmChecker, Runnable]:
-    """The kernel on a virtual GPU, and a checker of a small problem there."""
+    """Return the kernel on a virtual GPU, and a checker of a small problem there."""
     xp.machine = Machine()
     device = VirtualDevice(xp.machine)
     return SgemmChecker(device, SHAPE, 1), kernel.load(device)
@@ -186,7 +191,10 @@ def test_a_module_is_found_in_the_current_folder(write, monkeypatch):
 
 
 def test_a_fresh_one_has_never_been_called(write):
-    text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
+    text = (
+        "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert "
+        "len(calls) == 1\n"
+    )
     kernel = Kernel.from_function(f"{write(text)}:mine")
     checker, subject = loaded(kernel)
     launch(checker, subject)

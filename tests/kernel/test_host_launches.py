@@ -1,4 +1,7 @@
-"""Host code is run as far as its launches: what a file's main and launchers state, whatever is around it."""
+"""Host code is run as far as its launches.
+
+What a file's main and launchers state, whatever is around it.
+"""
 
 import numpy as np
 import pytest
@@ -64,7 +67,10 @@ int main(int argc, char** argv) {
   exit(run(argc, argv, tile, a, b));
 }
 """
-WITHOUT_M = "template <int T> __global__ void gemm(float* C, float* A, float* B, int wA, int wB) { C[0] = T; }"
+WITHOUT_M = (
+    "template <int T> __global__ void gemm(float* C, float* A, float* B, int wA, int wB) "
+    "{ C[0] = T; }"
+)
 
 
 def launch(source: str, **words: str) -> tuple[str, str]:
@@ -460,12 +466,18 @@ HEAD = "void f(int M, int N, int K)"
         gemm<<<grid, dim3(16, 16)>>>(A, B, C, M, N, K); }""",
         # a search that ends early, or goes on
         f"{HEAD} {{ int t = 32; while (t > 1) {{ if (t * t <= 256) break; t /= 2; }} {LAUNCH} }}",
-        f"{HEAD} {{ int t = 8; for (int x = 8; x < 64; x *= 2) {{ if (x > 16) continue; t = x; }} {LAUNCH} }}",
+        (
+            f"{HEAD} {{ int t = 8; for (int x = 8; x < 64; x *= 2) {{ if (x > 16) continue; t = x; }} "
+            f"{LAUNCH} }}"
+        ),
         # a default that the only call doesn't use
         f"void f(int M, int N, int K, int t = 32) {{ {LAUNCH} }} int main() {{ f(8, 9, 10, 16); }}",
         # what a pointer or a reference of a function changes
         f"void half(int* x) {{ *x /= 2; }} {HEAD} {{ int t = 32; half(&t); {LAUNCH} }}",
-        f"void set(int x[2]) {{ x[1] = 16; }} {HEAD} {{ int s[2] = {{1, 1}}; set(s); int t = s[1]; {LAUNCH} }}",
+        (
+            f"void set(int x[2]) {{ x[1] = 16; }} {HEAD} {{ int s[2] = {{1, 1}}; set(s); int t = "
+            f"s[1]; {LAUNCH} }}"
+        ),
     ],
 )
 def test_host_code_is_run_as_it_is_written(host):
@@ -499,7 +511,10 @@ def test_host_code_is_run_as_it_is_written(host):
         (f"{HEAD} {{ int t = 16, u = 32; std::swap(t, u); {LAUNCH} }}", "swap"),
         (f"{HEAD} {{ int t = 32; std::cin >> t; {LAUNCH} }}", "cin"),
         (
-            f"int main(int argc, char** argv) {{ int M = 1, N = 2, K = 3, t = atoi(argv[4]); {LAUNCH} }}",
+            (
+                f"int main(int argc, char** argv) {{ int M = 1, N = 2, K = 3, t = atoi(argv[4]); "
+                f"{LAUNCH} }}"
+            ),
             "the host code fails",
         ),
         (

@@ -62,7 +62,10 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
 
 def test_a_file_is_run_in_full_and_its_findings_are_shown(racy):
     done = run(racy, *LAUNCH)
-    race = "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 reads (line 8)"
+    race = (
+        "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 "
+        "reads (line 8)"
+    )
     assert done.exit_code == 0 and race in done.stdout
     assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in done.stdout
     document = json.loads(run(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
@@ -250,7 +253,8 @@ LISTING = """
 
 MORE = LISTING.replace("STS [R3+0x4], R0", "FFMA R5, R5, R5, R5")
 AT = "\n        /*{}*/                   "
-# ptxas puts the second attempt of a wait on an mbarrier behind the end, and jumps back into the loop from there.
+# ptxas puts the second attempt of a wait on an mbarrier behind the end, and jumps back into the
+# loop from there.
 ATTEMPT = f"FFMA R6, R1, R2, R6 ;{AT.format('0090')}{{}} ;{AT.format('00a0')}BRA `(.L_x_1)"
 BEHIND = LISTING.replace("BRA `(.L_x_3)", ATTEMPT)
 CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
@@ -277,7 +281,7 @@ CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
         ),  # another slot
     ],
 )
-def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused_operand_is_not_read(
+def test_the_main_loop_is_the_innermost_with_most_multiply_adds_and_a_reused_operand_is_not_read(
     listing, symbol, loop, conflicts
 ):
     found = main_loop(listing, symbol)

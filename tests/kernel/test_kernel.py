@@ -1,4 +1,7 @@
-"""One record for rungs, files and notebook cells: what it derives, what it rejects, and that it crosses to a child."""
+"""One record for rungs, files and notebook cells.
+
+What it derives, what it rejects, and that it crosses to a child.
+"""
 
 import contextlib
 import os
@@ -152,7 +155,7 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file):
         assert pickle.loads(pickle.dumps(kernel)) == kernel, "it crosses to a child process"
 
 
-def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments():
+def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_uncommented_code():
     kernel = rung("naive")
     tile = {"BM": 16, "BN": 16}
     program = kernel.program

@@ -1,4 +1,7 @@
-"""The ladder as a reader meets it: headers, resources, sources whose differences are the lesson, and main.cu."""
+"""The ladder as a reader meets it.
+
+Headers, resources, sources whose differences are the lesson, and main.cu.
+"""
 
 import difflib
 import itertools
@@ -21,7 +24,10 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import evaluate, kernels_dir
 from worklog.problem import Domain, Shape
 
-SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
+SIGNATURE = (
+    "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
+    "float* C) {"
+)
 MAX_CHANGED_LINES = 55
 IN_ORDER = (
     *LADDER,
@@ -34,7 +40,7 @@ def of(*records: Kernel) -> pytest.MarkDecorator:
 
 
 def code(record: Kernel) -> list[str]:
-    """A rung's source without comments, blank lines and the kernel's own name."""
+    """Return a rung's source without comments, blank lines and the kernel's own name."""
     bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", record.source, flags=re.DOTALL).replace(
         record.function, "sgemm"
     )
@@ -81,7 +87,8 @@ def test_a_rung_has_one_signature_and_blocks_that_walk_columns_along_x(record):
     assert (record.domain == Domain()) == ("row >= M" in source)
     for axis, along in (("x", "BN"), ("y", "BM")):
         assert set(re.findall(rf"blockIdx\.{axis} \* (\w+)", source)) == {along}
-    # Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free on.
+    # Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free
+    # on.
     tile = record.template
     number = int(record.file[:2])
     buffers = 2 if number >= 8 else 1
@@ -239,7 +246,10 @@ def test_main_has_every_rung_as_the_ladder_has_it(record):
 @needs_nvcc
 @of(*ALONE[::8])
 def test_nvcc_compiles_a_rung_with_its_host_code(record, tmp_path):
-    """To PTX for Hopper, which takes a fraction of the time of a program. NVRTC compiles the others' kernels."""
+    """To PTX for Hopper, which takes a fraction of the time of a program.
+
+    NVRTC compiles the others' kernels.
+    """
     program = nvcc(
         f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx")
     )

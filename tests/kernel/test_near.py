@@ -1,4 +1,7 @@
-"""Headers near a file, and the files that include it: which are found, which are taken, and what is said."""
+"""Headers near a file, and the files that include it.
+
+Which are found, which are taken, and what is said.
+"""
 
 from pathlib import Path
 
@@ -35,7 +38,9 @@ def write(texts: dict[str, str]) -> None:
 def test_headers_and_their_headers_are_found_by_either_kind_of_include():
     write(
         {
-            "src/kernels/mine.cu": f'#include "tile.cuh"\n#include <cmath>\n#include <own.h>\n{GEMM}',
+            "src/kernels/mine.cu": (
+                f'#include "tile.cuh"\n#include <cmath>\n#include <own.h>\n{GEMM}'
+            ),
             "include/tile.cuh": '#include "deep/side.cuh"\n#define M_TILE SIDE\n',
             "third/lib/deep/side.cuh": "#define SIDE 16\n",
             "common/own.h": "__device__ float own;\n",
@@ -118,7 +123,8 @@ def test_an_instance_and_what_stands_in_front_of_the_include_are_the_programs():
         {
             "mine.cuh": f"template <int T> __global__ void gemm({PARAMETERS}) {{ {body} }}",
             "float4.h": "__device__ float4 operator*(float4 a, float b) { return a; }\n",
-            "run.cu": '#ifndef RUN\n#define RUN\n#include <vector>\n#include "float4.h"\n#define SIDE 16\n'
+            "run.cu": '#ifndef RUN\n#define RUN\n#include <vector>\n#include "float4.h"\n#define '
+            "SIDE 16\n"
             'constexpr float OTHER = 0;\nstd::vector<float> host;\n#include "mine.cuh"\n'
             f"#define row wrong\n{launch}\n#endif\n",
         }

@@ -1,4 +1,7 @@
-"""Compiling without a GPU: resources, the messages of mistakes, and what is compiled only once on a machine."""
+"""Compiling without a GPU.
+
+Resources, the messages of mistakes, and what is compiled only once on a machine.
+"""
 
 import os
 import re
@@ -236,10 +239,19 @@ def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch, tmp_pa
         assert nvrtc.newer_than_the_driver() is None
 
 
-GRID = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
-HALVES = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
+GRID = (
+    "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include "
+    "<stdio.h>\n"
+)
+HALVES = (
+    "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = "
+    "__half2float(__float2half(A[i] + B[i]));"
+)
 STANDARD = "#include <cmath>\n#include <array>\n"
-CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] = R(s).Sum(A[threadIdx.x]);"
+CUB = (
+    "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] = "
+    "R(s).Sum(A[threadIdx.x]);"
+)
 
 
 @pytest.mark.skipif(
@@ -291,7 +303,7 @@ PROGRAM = Program("mine.cu", SOURCE, "mine", ("-DTWO=2",))
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    """The folder of the cache, which is empty."""
+    """Return the folder of the cache, which is empty."""
     monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "cache"))
     return disk_cache.cache_folder()
 

@@ -1,4 +1,7 @@
-"""A kernel of several launches with a workspace: launched in order, guarded, poisoned, moved, described and counted."""
+"""A kernel of several launches with a workspace.
+
+Launched in order, guarded, poisoned, moved, described and counted.
+"""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -48,7 +51,10 @@ def mistaken(number: int) -> Kernel:
 
 
 def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
-    """What each launch leaves in C, as a difference from the product, and what it wrote outside."""
+    """Return what each launch leaves in C, and what it wrote outside.
+
+    C is given as the difference from the product.
+    """
     rng = np.random.default_rng(0)
     device = EmulatedDevice()
     a, b = (np.round(8 * matrix) for matrix in random_inputs(SHAPE, rng))

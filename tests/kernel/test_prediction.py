@@ -1,4 +1,7 @@
-"""The lower bound of a kernel's time: below each recorded time, its counts by hand, or a reason for none."""
+"""The lower bound of a kernel's time.
+
+Below each recorded time, its counts by hand, or a reason for none.
+"""
 
 from dataclasses import replace
 from html import escape
@@ -57,8 +60,9 @@ def test_no_recorded_time_is_below_its_bound(run):
 
 
 def test_the_sm_with_the_most_blocks_by_hand(h200):
-    """coalesced: a block of 32 warps looks up a line of A and one of B for each k; 1024 blocks on 132 SMs are 8 on one
-    of them.
+    """coalesced: a block of 32 warps looks up a line of A and one of B for each k.
+
+    1024 blocks on 132 SMs are 8 on one of them.
     """
     clocks = h200.sm_clock_mhz * 1e3
     for n, blocks in ((256, 1), (1024, 8)):
@@ -73,7 +77,10 @@ def test_the_sm_with_the_most_blocks_by_hand(h200):
 
 
 def test_blocks_at_an_edge_do_not_count_as_whole_ones(h200):
-    """At 33 x 32, block 1 has one row of 32; at 2080 x 2048, a mean SM has 65 / 132 of 64 blocks."""
+    """At 33 x 32, block 1 has one row of 32.
+
+    At 2080 x 2048, a mean SM has 65 / 132 of 64 blocks.
+    """
     clocks = h200.sm_clock_mhz * 1e3
     assert bound(plain(), Shape(33, 32, 64), h200).limits[L1] == pytest.approx(32 * 64 * 2 / clocks)
     ragged = bound(plain(), Shape(2049, 2048, 64), h200)
@@ -102,7 +109,8 @@ def test_what_is_shown(run):
     assert own is not None and own.limit == SHARED and own.shape == Shape.of(4096)
     least, most = spread(rung_bounds(run, Shape.of(4096)))
     assert racy.sentences == (
-        f"at least {own.ms:.2f} ms at 4096 on an NVIDIA H200, bound by shared-memory wavefronts (emulated · sm_90 "
+        f"at least {own.ms:.2f} ms at 4096 on an NVIDIA H200, bound by shared-memory wavefronts "
+        "(emulated · sm_90 "
         "PTX, counted for an NVIDIA H200; a lower bound, not a time)",
         f"the 12 rungs take {least:.2f} to {most:.2f} times their bounds at 4096 ({run.label})",
     )
@@ -182,5 +190,6 @@ def test_one_timed_rung_is_enough_to_say_how_far_rungs_are_above_their_bounds():
     name, timed = next((name, of) for name, of in whole.rungs.items() if of.factor is not None)
     alone = replace(whole, rungs={name: timed})
     assert alone.sentences[1].startswith(
-        f"the 1 rungs take {timed.factor:.2f} to {timed.factor:.2f} times their bounds at {timed.shape} "
+        f"the 1 rungs take {timed.factor:.2f} to {timed.factor:.2f} times their bounds at "
+        f"{timed.shape} "
     )

@@ -1,5 +1,6 @@
-"""What a kernel occupies, as NVIDIA's calculator (cuda_occupancy.h of CUDA 13.0) says; its instructions that concern
-precision: counted, shown, and never a verdict.
+"""What a kernel occupies, as NVIDIA's calculator (cuda_occupancy.h of CUDA 13.0) says.
+
+And its instructions that concern precision: counted, shown, and never a verdict.
 """
 
 import re
@@ -23,7 +24,8 @@ MMA = """float d[4] = {};
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, "
                "{%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(cut(A[0])));
   C[0] = d[0];"""
-# The first three differ in nothing that concerns precision; the last two call a function that is not inlined.
+# The first three differ in nothing that concerns precision; the last two call a function that is
+# not inlined.
 BODIES = {
     "product": ("C[0] = A[0] * B[0] + C[0];", {}),
     "quotient": ("C[0] = A[0] / B[0] + M / N % K;", {}),
@@ -57,7 +59,10 @@ FUNCTION = """__device__ __noinline__ unsigned cut(float x) {
 
 
 def compiled(names: list[str], *options: str) -> Compiled:
-    """The first of these kernels, in one program with the others, which must not count."""
+    """Return the first of these kernels, in one program with the others.
+
+    The others must not count.
+    """
     kernels = (
         f'extern "C" __global__ void {name}({SIGNATURE}) {{ {BODIES[name][0]} }}\n'
         for name in names

@@ -17,7 +17,7 @@ AGAIN = "compile it again: make ptx"
 
 
 def kept() -> dict[str, Any]:
-    """The index of the package."""
+    """Return the index of the package."""
     index: dict[str, Any] = json.loads(
         (emulated.FOLDER / emulated.INDEX).read_text(encoding="utf-8")
     )

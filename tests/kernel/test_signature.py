@@ -1,5 +1,8 @@
-"""Kernels as others write them: the order of parameters, the launch and the host code are read from the source. What
-isn't clear is an error that names the option."""
+"""Kernels as others write them.
+
+The order of parameters, the launch and the host code are read from the source. What isn't clear
+is an error that names the option.
+"""
 
 import re
 from typing import Any
@@ -281,7 +284,7 @@ def test_what_of_a_launch_is_not_understood_is_said(code, why):
         Kernel.from_source(f"{GEMM} {{}}\nvoid f() {{ {code} }}").require_launch()
 
 
-def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found_as_the_compiler_does():
+def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found_as_by_the_compiler():
     both = f"{GEMM} {{ C[0] = 1; }} void run() {{ {LAUNCH} }}".replace("\n", " ")
     made = Kernel.from_source(f"#define BOTH(gemm) {both}\nBOTH(mine)\n")
     assert (made.block, made.program.source.count("\n")) == ("16, 8", 2)
@@ -295,7 +298,7 @@ def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found
     )
 
 
-def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats_or_for_what_it_is_instantiated_for():
+def test_a_function_that_launches_for_any_type_is_read_for_floats_or_for_its_instantiation():
     of_any = POINTERS.replace("float", "T")
     source = (
         f"template <class T, int TILE> __global__ void gemm({of_any}, int M, int N, int K) {{}}\n"

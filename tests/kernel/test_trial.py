@@ -1,4 +1,7 @@
-"""What a file doesn't state is found by launches: the order of parameters, and the launch. What it states stays."""
+"""What a file doesn't state is found by launches: the order of parameters, and the launch.
+
+What it states stays.
+"""
 
 import re
 
@@ -79,7 +82,10 @@ def test_a_square_kernel_is_taken_as_row_major_and_says_so():
 
 
 def test_more_integers_than_sizes_are_sizes_again_or_what_the_host_passes():
-    textbook = f"__global__ void f({POINTERS}, int rowsOf1, int columnsOf1, int rowsOf2, int columnsOf2) {BODY}"
+    textbook = (
+        f"__global__ void f({POINTERS}, int rowsOf1, int columnsOf1, int rowsOf2, int "
+        f"columnsOf2) {BODY}"
+    )
     source = textbook.replace("rows &&", "rowsOf1 &&").replace("* columns", "* columnsOf2")
     source = source.replace("< columns", "< columnsOf2").replace("inner", "columnsOf1")
     kernel = found(f"// grid: 24, 24, block: 16, 16\n{source}")
@@ -111,7 +117,10 @@ def test_a_tile_that_the_host_passes_as_a_number_is_no_size():
 
 
 def test_what_the_host_states_is_not_repaired():
-    """Its grid has exchanged axes: the order is found, and the check fails with the launch as it is stated."""
+    """Its grid has exchanged axes.
+
+    The order is found, and the check fails with the launch as it is stated.
+    """
     exchanged = HOST.replace("g((n + 15) / 16, (m + 15) / 16)", "g((m + 15) / 16, (n + 15) / 16)")
     kernel = found(f"{TEXTBOOK} {BODY} {exchanged}")
     assert kernel.grid == "(M + 15) / 16, (N + 15) / 16" and not passes(kernel)
@@ -394,7 +403,10 @@ def test_a_square_kernel_has_no_convention_but_its_names():
 
 
 def test_the_trial_is_at_lengths_that_the_tile_divides():
-    """A grid of whole tiles has no block at short lengths; without guards, a larger grid leaves C."""
+    """A grid of whole tiles has no block at short lengths.
+
+    Without guards, a larger grid leaves C.
+    """
     body = """const int i = blockIdx.x * 128 + threadIdx.x, j = blockIdx.y * 2 + threadIdx.y;
       float s = 0; for (int p = 0; p < k; ++p) s += a[i + p * m] * b[p + j * k]; c[i + j * m] = s;"""
     for grid in ("m / 128", "(m + 127) / 128"):
@@ -446,7 +458,10 @@ def test_a_launch_is_found_for_a_kernel_that_takes_two_sizes():
     """Its grid covers M, which the kernel doesn't take."""
     body = """float s = 0; for (int i = 0; i < wA; ++i) s += A[row * wA + i] * B[i * wB + col];
       C[row * wB + col] = s;"""
-    source = f"__global__ void f(float* C, {NAMED[: NAMED.rindex(',')]}, int wA, int wB) {{ {ROW} {COL} {body} }}"
+    source = (
+        f"__global__ void f(float* C, {NAMED[: NAMED.rindex(',')]}, int wA, int wB) {{ {ROW} "
+        f"{COL} {body} }}"
+    )
     kernel = found(source, domain="M % 32 == 0, N % 32 == 0")
     assert kernel.arguments == ("C", "A", "B", "K", "N") and passes(kernel)
     assert kernel.grid == "(N + 31) / 32, (M + 31) / 32"

@@ -1,4 +1,7 @@
-"""A page or a cell is opened on a laptop: no GPU, an empty home, and nothing measured for an earlier cell."""
+"""A page or a cell is opened on a laptop.
+
+No GPU, an empty home, and nothing measured for an earlier cell.
+"""
 
 import pytest
 

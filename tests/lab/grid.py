@@ -1,4 +1,7 @@
-"""A small grid made by hand: two rungs at two sizes, each bias with a known effect, so that each reading is known."""
+"""A small grid made by hand.
+
+Two rungs at two sizes, each bias with a known effect, so that each reading is known.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +29,10 @@ PEAK = 66.9
 
 
 def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
-    """The time that the harness would read with these biased settings, after the event overhead is removed."""
+    """Return the time that the harness would read with these biased settings.
+
+    The event overhead is removed.
+    """
     if biased.get("timer") == "host":
         return HOST
     us = UNBIASED_US[kernel, n]
@@ -36,7 +42,7 @@ def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
 
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
-    """A recorded run of the panel's tasks, but for the combinations `without`."""
+    """Return a recorded run of the panel's tasks, but for the combinations `without`."""
     tasks = [
         t for t in grid_jobs() if (t.kernel, t.shape.m) in UNBIASED_US and t.pitfalls not in without
     ]
@@ -46,7 +52,10 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
 
 
 def part_of_the_recording() -> Run:
-    """Of the panel's recording, two rungs at the largest size, and one with few settings at every size."""
+    """Return a part of the panel's recording.
+
+    Two rungs at the largest size, and one with few settings at every size.
+    """
     [recording] = grid_runs()
     largest = max(m.problem for m in recording.measurements)
     names = Answers([recording]).kernels
@@ -63,7 +72,10 @@ def part_of_the_recording() -> Run:
 
 
 def measured(task: Job) -> Measurement:
-    """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
+    """Return nine samples around the true time, and one that does not count.
+
+    The first one is cold without a warm-up.
+    """
     biased = task.pitfalls
     shape = task.shape
     us = true_us(task.kernel, shape.m, biased)

@@ -1,4 +1,6 @@
-"""In place of worklog.runner.child: answers with the unbiased measurement at once, with the biased one later.
+"""In place of worklog.runner.child.
+
+Answers with the unbiased measurement at once, with the biased one later.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -24,7 +26,7 @@ def main() -> None:
 
 
 def work(order: MeasureOrder, pipe: Connection, seconds: str) -> None:
-    """The jobs, out of the grid that was made by hand."""
+    """Yield the jobs, out of the grid that was made by hand."""
     grid = replace(small_grid(), origin="live")
     file = Path(seconds)
     pipe.send(Started(grid.head_lines()))

@@ -1,5 +1,7 @@
-"""A typical wrong answer to each notebook's exercise is not right: the feedback says why, and not what is right. The
-notebooks' solutions are graded where the notebooks are executed. A puzzle of notebook 05 grades the kernel of a cell.
+"""A typical wrong answer to each notebook's exercise is not right.
+
+The feedback says why, and not what is right. The notebooks' solutions are graded where the
+notebooks are executed. A puzzle of notebook 05 grades the kernel of a cell.
 """
 
 import re

@@ -19,7 +19,10 @@ from worklog.runs.statistics import Estimate
 
 
 def recorded(**changed: Measurement) -> Run:
-    """The ladder by hand at 4096 and 1024, with the compiler's facts about two rungs. changed: instead of a rung's."""
+    """Return the ladder by hand at 4096 and 1024, with the compiler's facts about two rungs.
+
+    changed: instead of a rung's
+    """
     run = ladder_run()
     run.measurements = [changed.get(m.kernel, m) for m in run.measurements] + ladder_run(
         1024

@@ -1,4 +1,7 @@
-"""`%%rung` in a real shell: the result of a cell of CUDA C++, and errors with the cell's own line numbers."""
+"""`%%rung` in a real shell.
+
+The result of a cell of CUDA C++, and errors with the cell's own line numbers.
+"""
 
 import re
 from collections.abc import Callable
@@ -51,7 +54,10 @@ def shell():
 
 @pytest.fixture
 def run(shell, capsys):
-    """Runs a cell: its result, or its error, and what a person reads."""
+    """Return a function that runs a cell.
+
+    It returns the cell's result, or its error, and what a person reads.
+    """
     capsys.readouterr()
 
     def run_cell(cell: str) -> tuple[Any, str]:
@@ -173,7 +179,10 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
     manager, client = start_new_kernel(kernel_name="python3")
 
     def outputs(cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-        """What a page would keep of a cell. begun: called when the cell first prints."""
+        """Return what a page would keep of a cell.
+
+        begun: called when the cell first prints
+        """
         kept_outputs: list[dict[str, Any]] = []
         waiting = [begun]
 
@@ -187,12 +196,13 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
             if kind == "stream" and waiting:
                 waiting.pop()()
 
-        # After an error, a kernel drops what is sent within the next moment unless it is told not to.
+        # After an error, a kernel drops what is sent within the next moment unless it is told not
+        # to.
         client.execute_interactive(cell, output_hook=keep, timeout=180, stop_on_error=False)
         return kept_outputs
 
     def checking() -> list[int]:
-        """Processes of the kernel."""
+        """Return the processes of the kernel."""
         children = psutil.Process(manager.provisioner.pid).children(recursive=True)
         return [child.pid for child in children if not gone(child.pid)]
 
@@ -202,7 +212,10 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         text = report["text/plain"]
         html = report["text/html"]
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
-        bound = r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA H200, bound by L1 lookups"
+        bound = (
+            r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA "
+            r"H200, bound by L1 lookups"
+        )
         assert re.search(bound, text, re.MULTILINE)
         assert (
             "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
@@ -280,7 +293,7 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU that measures at once; the kernels of each measurement."""
+    """Stand in for a GPU that measures at once. Returns the kernels of each measurement."""
     measured_names: list[list[str]] = []
 
     def measure(kernels: Any, sizes: Any, *, progress: Any, **_: Any) -> Run:

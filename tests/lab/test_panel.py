@@ -1,5 +1,7 @@
-"""The panel without a browser: what a run has for the chosen settings, how far that is from the unbiased reading, what
-a page is sent, and a button that measures.
+"""The panel without a browser.
+
+What a run has for the chosen settings, how far that is from the unbiased reading, what a page is
+sent, and a button that measures.
 """
 
 import re
@@ -376,7 +378,7 @@ def choose(panel: Panel, **settings: Any) -> None:
 
 
 def absent(panel: Panel) -> dict[str, list[Any]]:
-    """The values that can't be chosen, by setting."""
+    """Return the values that can't be chosen, by setting."""
     values = zip(PITFALLS, panel.answer["absent"]["values"], strict=True)
     return {
         g.setting: [g.values[place] for place in absent_places]

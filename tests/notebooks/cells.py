@@ -21,12 +21,12 @@ def run_cells(text: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def text_of(output: Any) -> str:
-    """The text of a stored output."""
+    """Return the text of a stored output."""
     return output.get("text") or str(output.get("data", {}).get("text/plain"))
 
 
 def as_in_a_notebook(value: Any) -> str:
-    """What a notebook shows for a cell's last value."""
+    """Return what a notebook shows for a cell's last value."""
     if hasattr(value, "_repr_mimebundle_"):
         shown = value._repr_mimebundle_()  # a chart gives its metadata too
         return str((shown[0] if isinstance(shown, tuple) else shown)["text/plain"])

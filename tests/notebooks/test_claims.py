@@ -1,5 +1,6 @@
-"""A sentence in the notebooks that says why names the number that decides it. Here the recordings, or what a cell
-printed of them, give that number.
+"""A sentence in the notebooks that says why names the number that decides it.
+
+Here the recordings, or what a cell printed of them, give that number.
 """
 
 import json
@@ -49,12 +50,12 @@ def cells(number: str) -> list[tuple[str, str]]:
 
 
 def shown(number: str) -> str:
-    """What the code cells of a stored notebook print."""
+    """Return what the code cells of a stored notebook print."""
     return "\n".join(text for _, text in cells(number) if text)
 
 
 def numbers(text: str, row: str) -> list[float]:
-    """The numbers in the last line that begins with `row`, a regular expression."""
+    """Return the numbers in the last line that begins with `row`, a regular expression."""
     line = re.findall(rf"^{row} +(.*)$", text, re.MULTILINE)[-1]
     return [float(word) for word in re.findall(r"(?<![\w.])-?\d[\d.]*(?:e[-+]\d+)?", line)]
 
@@ -73,7 +74,7 @@ def cycles(m: Measurement) -> float:
 
 
 def cublas_us(m: Measurement) -> float:
-    """The time of cuBLAS in the same loop."""
+    """Return the time of cuBLAS in the same loop."""
     return float(np.median(m.samples.sides[1].us)) - RUN.calibration.offset_us
 
 
@@ -225,7 +226,10 @@ def test_the_groups_of_harnesses_and_their_constants_in_09():
 
 
 def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role():
-    """A copy of `best` at 256 in either role, in each process; then with code that moves, all copies and roles."""
+    """A copy of `best` at 256 in either role, in each process.
+
+    Then with code that moves, all copies and roles.
+    """
     rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["roles"]
     for process in range(3):
         key = {"rung": "best", "size": 256, "placement": "fixed", "process": process}

@@ -1,4 +1,7 @@
-"""What the notebooks say of compiled code and of the emulator's findings, held against the stored outputs."""
+"""The notebooks' sentences on compiled code and on the emulator's findings.
+
+They are held against the stored outputs.
+"""
 
 import json
 import re
@@ -125,7 +128,10 @@ def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half():
 
 
 def test_each_bug_of_11_is_found_and_each_fix_is_clean():
-    """Sections 2 to 4 by the gate, 5 to 8 by a finding of the emulator; the record has hundreds of kernels."""
+    """Sections 2 to 4 by the gate, 5 to 8 by a finding of the emulator.
+
+    The record has hundreds of kernels.
+    """
     shown_by = [text for _, text in cells("11")]
     verdicts = [text for text in shown_by if text.startswith(("failed", "passed"))]
     assert [text.split()[0] for text in verdicts] == ["failed", "passed", "failed"]

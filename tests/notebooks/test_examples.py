@@ -44,7 +44,10 @@ def test_it_is_short_and_uses_public_names(path):
         (
             "08_sgemm",
             "",
-            r"any shape: up to \S+e-0[56] off, emulated(.|\n)*split: +up to \S+e-0[56] off, emulated",
+            (
+                r"any shape: up to \S+e-0[56] off, emulated(.|\n)*split: +up to \S+e-0[56] off, "
+                r"emulated"
+            ),
         ),
         ("05_draw_a_ladder", "", r"ladder\.svg(.|\n)*TFLOP/s(.|\n)*recorded · NVIDIA H200"),
     ],

@@ -1,4 +1,7 @@
-"""What kernels' headers and notebooks 03, 05, 07, 12 and 13 give as reasons, each by the number that decides it."""
+"""The reasons in kernels' headers and in notebooks 03, 05, 07, 12 and 13.
+
+Each is held by the number that decides it.
+"""
 
 import json
 import math
@@ -28,7 +31,10 @@ SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuB
 
 
 def times(before: str, after: str, *sizes: int) -> list[float]:
-    """How many times as fast as the rung before, at each size, from one recording where one has both."""
+    """Return how many times as fast as the rung before each rung is, at each size.
+
+    From one recording if one has both.
+    """
     us = {
         (m.kernel, m.shape[0]): m.us or math.nan
         for m in worklog.results([before, after], [*sizes]).measurements
@@ -53,7 +59,10 @@ def ahead_of(name: str, **tile: int) -> int:
 
 
 def test_pipelining_gains_at_one_tile_and_loses_at_another_and_bank_conflicts_go_with_it():
-    """At each tile, the order of the times is that of the conflicts; but warptiled has most and is fastest."""
+    """At each tile, the order of the times is that of the conflicts.
+
+    But warptiled has most and is fastest.
+    """
     narrow = [in_conflict("autotuned", BN=128, MIN_BLOCKS=2), in_conflict("pipelined")]
     wide = [in_conflict("autotuned"), in_conflict("pipelined", BN=256, MIN_BLOCKS=1)]
     assert [*narrow, *wide] == approx([16.7, 14.5, 14.7, 18.8], abs=0.2)
@@ -328,19 +337,19 @@ CAUSES = Run.load(recordings("chapters")["h200_causes"], "recorded")
 
 
 def faster(before: str, after: str, size: int) -> float:
-    """How many times as fast a kernel is as another, both in the run that isolates parts of steps."""
+    """Return how many times as fast a kernel is as another, both in the run of causes."""
     us = {m.kernel: m.us or math.nan for m in CAUSES.measurements if m.shape == (size,) * 3}
     return us[before] / us[after]
 
 
 def state(rung: str, name: str, size: int = 4096) -> float:
-    """The percentage of its cycles that a warp is in a state, as Nsight Compute names it."""
+    """Return the percentage of its cycles that a warp is in a state, as Nsight Compute names it."""
     [stalls] = [c.stalls for c in CAUSES.counters if (c.kernel, c.shape[0]) == (rung, size)]
     return 100 * stalls.get(name, 0.0) / sum(stalls.values())
 
 
 def used(rung: str, unit: str) -> float:
-    """The percentage of a unit's peak at 4096."""
+    """Return the percentage of a unit's peak at 4096."""
     [values] = [c.values for c in CAUSES.counters if (c.kernel, c.shape[0]) == (rung, 4096)]
     return values[unit]
 
@@ -359,7 +368,7 @@ def used(rung: str, unit: str) -> float:
     ],
 )
 def test_what_one_part_of_a_step_gains_alone(before, after, at_1024, at_4096):
-    """One change, one run, one card: the tile, the barrier, the copying warps or the order of multiply-adds."""
+    """One change in one run: the tile, the barrier, the copying warps, or the order."""
     assert [faster(before, after, size) for size in (1024, 4096)] == approx(
         [at_1024, at_4096], abs=1e-3
     )
@@ -403,7 +412,10 @@ def test_promoted_waits_as_fp16x3_does_and_issues_more():
 
 
 def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():
-    """The comparison of 05: the same rungs at one size; bytes counted by Nsight Compute at 4096."""
+    """The comparison of 05: the same rungs at one size.
+
+    Bytes counted by Nsight Compute at 4096.
+    """
     moved, _ = moved_from_l2(COUNTED.shape)
     assert [moved[name] / 1e9 for name in ("coalesced", "shared")] == approx([15.4, 16.1], abs=0.05)
     assert moved["shared"] > moved["coalesced"]

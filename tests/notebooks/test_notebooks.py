@@ -1,4 +1,7 @@
-"""Each notebook runs from top to bottom on the recording and gives the stored outputs, here and on other machines."""
+"""Each notebook runs from top to bottom on the recording and has the stored outputs.
+
+Here and on other machines.
+"""
 
 import os
 import re
@@ -36,8 +39,8 @@ PAGES = [
     *(notebook_of(source) for source in sources()),
 ]
 
-# Notebooks are stored with the defaults. Tests execute them as another machine would: with the BLAS kernels of a CPU
-# without AVX, which every x86 CPU runs, and with one thread.
+# Notebooks are stored with the defaults. Tests execute them as another machine would: with the BLAS
+# kernels of a CPU without AVX, which every x86 CPU runs, and with one thread.
 ANOTHER_MACHINE = {
     "WORKLOG_SOURCE": "recorded",
     "OPENBLAS_CORETYPE": "Prescott",
@@ -45,7 +48,8 @@ ANOTHER_MACHINE = {
 }
 
 
-# Before each notebook: no names of the one before. Only texts are compared, so charts are not drawn.
+# Before each notebook: no names of the one before. Only texts are compared, so charts are not
+# drawn.
 FRESH = """%reset -f
 get_ipython().extension_manager.loaded.discard("worklog")
 from worklog.plots.drawing import Drawing
@@ -79,7 +83,10 @@ def kernel():
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:
-    """The text output of each code cell. Without numbers for a cell tagged "varies": random inputs, and seconds."""
+    """Return the text output of each code cell.
+
+    A cell tagged "varies" has random inputs or seconds: its numbers are left out.
+    """
     seen = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -100,7 +107,10 @@ def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_threa
 
 @pytest.mark.timeout(900)
 def test_the_others_were_stored_by_the_code_and_the_data_of_now_or_give_the_same(kernel):
-    """`make notebooks` ran them if tests/made/notebooks.txt says so. Running them takes a minute."""
+    """`make notebooks` ran them if tests/made/notebooks.txt says so.
+
+    Running them takes a minute.
+    """
     for source in IN_ORDER if changes("notebooks") else ():
         if source not in ALWAYS_RUN:
             require_stored(source, kernel)

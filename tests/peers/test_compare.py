@@ -1,4 +1,7 @@
-"""Harnesses that are wrong by a known amount, missing or failing: each gets rows, and none ends the comparison."""
+"""Harnesses that are wrong by a known amount, missing or failing.
+
+Each gets rows, and none ends the comparison.
+"""
 
 import json
 import re
@@ -37,7 +40,10 @@ def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> peers.OurHarness:
 
 
 class VirtualCupti:
-    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
+    """CUPTI's activity interface as the tracer uses it.
+
+    Records reach the callback only when they are flushed.
+    """
 
     ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
 

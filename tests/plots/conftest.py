@@ -37,7 +37,8 @@ STAGES = tuple(
 BIASED = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
 NAIVE_READING = {setting: BIASED[setting] for setting in HOW_ONE_MEASURES}
 ARTICLE_FOUR = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article}
-# How much faster each bias makes a kernel of 20 µs look; at other lengths the effect of a fixed time shrinks or grows.
+# How much faster each bias makes a kernel of 20 µs look; at other lengths the effect of a fixed
+# time shrinks or grows.
 ALONE_AT_20_US = dict(
     clocks=1.004, timer=4.6, l2=1.31, warmup=0.83, queue=0.78
 )  # that of the clocks is below the noise
@@ -140,7 +141,10 @@ def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
 
 
 def tall_run(count: int) -> Run:
-    """Return a run of that many rungs: the ladder's, then made-up rungs with tiles between theirs."""
+    """Return a run of that many rungs.
+
+    The ladder's, then made-up rungs with tiles between theirs.
+    """
     run = ladder_run()
     baseline = run.measurements.pop()
     for index in range(len(run.measurements), count):
@@ -164,7 +168,10 @@ def below(size: int) -> Run:
     return replace(run, measurements=[m for m in run.measurements if m.shape and m.shape[0] < size])
 
 
-REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
+REASON = (
+    "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile "
+    "column 0 of 32)"
+)
 
 
 def failed() -> Run:

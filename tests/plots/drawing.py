@@ -1,4 +1,7 @@
-"""What a chart's SVG draws, as a list of lines that a person can read and compare: texts, paths and marks."""
+"""What a chart's SVG draws, as a list of lines that a person can read and compare.
+
+Texts, paths and marks.
+"""
 
 import re
 from hashlib import sha256
@@ -13,13 +16,15 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def listed(svg: str) -> str:
-    """Return a line for each thing that is drawn, in its order, to a tenth of a point, as processors differ in the
-    last digits.
+    """Return a line for each thing that is drawn, in its order, to a tenth of a point.
+
+    Processors differ in the last digits.
     """
     parser = XMLParser(target=TreeBuilder(insert_comments=True))
     parser.feed(svg)
     lines = list[str]()
-    # Many marks of one shape and colour in a row, as of a scatter plot, are one line, as are many cells of a map.
+    # Many marks of one shape and colour in a row, as of a scatter plot, are one line, as are many
+    # cells of a map.
     for what, run in groupby(_lines(parser.close()), key=lambda line: line[0]):
         places = [place for _, place in run]
         if len(places) <= FEW:

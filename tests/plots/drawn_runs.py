@@ -2,9 +2,9 @@
 
     python -m tests.plots.drawn_runs 200
 
-draws 200 runs. A run's readings are samples with made-up times, from which the session makes measurements: so two
-settings that differ in what is computed from samples share them, as on a GPU. tests/plots/test_drawn_runs.py draws ten,
-and each run that found a fault.
+draws 200 runs. A run's readings are samples with made-up times, from which the session makes
+measurements: so two settings that differ in what is computed from samples share them, as on a GPU.
+tests/plots/test_drawn_runs.py draws ten, and each run that found a fault.
 """
 
 import math
@@ -58,7 +58,17 @@ from worklog.settings import PITFALLS, Harness
 CARDS = (
     Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.1", "a"),
     Gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 52428800, 85899345920, 1980.0, 2619.0, 5120, "", ""),
-    Gpu("NVIDIA GeForce GTX 1650 with Max-Q Design", (7, 5), 16, 1048576, 4 << 30, 1245.0, 5001.0, 128, "470"),
+    Gpu(
+        "NVIDIA GeForce GTX 1650 with Max-Q Design",
+        (7, 5),
+        16,
+        1048576,
+        4 << 30,
+        1245.0,
+        5001.0,
+        128,
+        "470",
+    ),
     Gpu("Quadro P400", (6, 1), 2, 524288, 2 << 30, 1252.0, 2005.0, 64, "390.87", "b"),
     Gpu("NVIDIA B300 SXM6 AC", (10, 3), 148, 132 << 20, 288 << 30, 1920.0, 3996.0, 8192, "590"),
 )  # fmt: skip
@@ -174,7 +184,10 @@ def make_run(recipe: Drawn) -> Run:
 def measured(
     recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Measurement:
-    """Make the measurement of a job from samples, as a session does; or one that failed or was skipped."""
+    """Make the measurement of a job from samples, as a session does.
+
+    Or one that failed or was skipped.
+    """
     own = harness.but(**dict(job.changed))
     verdict = (
         Verdict((passed("precision", "p", measured=38.4, limit=1296.0),), "fp32")
@@ -200,7 +213,10 @@ def measured(
 def samples_of(
     recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Samples:
-    """Make up the samples of a job: the kernel and its baselines alternate, and each biased setting moves the time."""
+    """Make up the samples of a job.
+
+    The kernel and its baselines alternate, and each biased setting moves the time.
+    """
     names = (job.kernel, *job.against)
     flops = job.shape.flops if job.point.is_product else 1e7
     sides = list[LaunchSeries]()
@@ -306,7 +322,7 @@ def require_one_predicate(run: Run, kernel: str) -> None:
 
 
 def show_panel(run: Run) -> None:
-    """Choose the unbiased settings, each biased one, and all of them, at each place that the panel has."""
+    """Choose each biased setting, all of them, and none, at each place of the panel."""
     answers = Answers([run])
     panel = Panel(answers)
     panel.text()
@@ -320,7 +336,10 @@ def show_panel(run: Run) -> None:
 
 
 def show_answer(answers: Answers, kernel: str, shape: Shape, biased: dict[str, Any]) -> None:
-    """Make the panel's answer for some settings. A combination that isn't in the run has a message."""
+    """Make the panel's answer for some settings.
+
+    A combination that isn't in the run has a message.
+    """
     try:
         answer = answers.answer(kernel, shape, **biased)
     except WorklogError as error:
@@ -345,7 +364,7 @@ NOT_FINITE = re.compile(r"(?<![\w-])-?(nan|inf|None)(?![\w-])")
 
 
 def require_finite(text: str) -> None:
-    """Raise AssertionError for a text that shows a number that isn't finite, or nothing where a number should be."""
+    """Raise AssertionError for a text without a number, or with one that isn't finite."""
     found = NOT_FINITE.search(text)
     assert found is None, f"{found and text[max(0, found.start() - 60) : found.end() + 20]!r}"
 
@@ -377,7 +396,10 @@ def show(views: Iterable[tuple[str, Callable[[], Any]]], *, rendered: bool = Fal
 
 
 def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
-    """Read the run from a file that ends after the first and the last line of each kind, and in the middle of one."""
+    """Read the run from a file that ends early.
+
+    It ends after the first and the last line of each kind, and in the middle of one.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         lines = run.save(path).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -398,10 +420,12 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
 def faults_of(
     recipe: Drawn, *, shown_cuts: int = 2, rendered: bool = False, share: float = 1.0
 ) -> list[str]:
-    """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
+    """Make a run, show it, and show what is left of it if its file is cut short.
 
-    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one with its charts; all
-    are read
+    Return a line for each fault.
+
+    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one
+    with its charts; all are read
     share: of the views of the whole run, drawn at random
     """
     run = make_run(recipe)

@@ -1,7 +1,10 @@
-"""What every chart states: finding, source, words and alt text; nothing overlaps at any number of rows; both palettes
-are complete; none looks different without a word; and what can't be drawn says why. Each chart is drawn once.
+"""What every chart states: finding, source, words and alt text.
 
-`python -m tests.plots.test_charts` lists in looks/ what they draw, and writes those that have changed as SVG.
+Nothing overlaps at any number of rows; both palettes are complete; none looks different without a
+word; and what can't be drawn says why. Each chart is drawn once.
+
+`python -m tests.plots.test_charts` lists in looks/ what they draw, and writes those that have
+changed as SVG.
 """
 
 import re
@@ -128,24 +131,29 @@ class Case(NamedTuple):
     source: str = H200  # in the footer and in the alt text
 
 
-# From values that no recording touches: what the recordings give is compared with figures/ and the stored notebooks.
+# From values that no recording touches: what the recordings give is compared with figures/ and the
+# stored notebooks.
 CASES = {
     "ladder": Case(
         lambda: plots.ladder(full_run()),
-        f"warptiled reaches 100.6 % of cuBLAS, 104 times naive | measured FP32 ceiling 60.0 | {PERCENTS}",
+        "warptiled reaches 100.6 % of cuBLAS, 104 times naive | measured FP32 ceiling 60.0 | "
+        f"{PERCENTS}",
         "*",
     ),
     "ladder, some failed and some the user's": Case(
         lambda: plots.ladder(runs.failed()),
-        f"{runs.REASON} | mine · yours | 1.0 % * | * the interval | mine reaches 50.0 % of cuBLAS, more than tiles_2d",
+        f"{runs.REASON} | mine · yours | 1.0 % * | * the interval | mine reaches 50.0 % of "
+        "cuBLAS, more than tiles_2d",
     ),
     "ladder at another size": Case(
         lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"
     ),
     "both ladders": Case(
         lambda: plots.ladders(runs.both()),
-        "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor cores 3.8 "
-        "times as fast as cuBLAS; on FP32 cores, best reaches 106.5 % of cuBLAS | below the GPU's 1980.",
+        "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor "
+        "cores 3.8 "
+        "times as fast as cuBLAS; on FP32 cores, best reaches 106.5 % of cuBLAS | below the GPU's "
+        "1980.",
         "1980 MHz",
     ),
     "roofline without 4096": Case(lambda: plots.roofline(runs.below(4096)), "2048 × 2048 × 2048"),
@@ -173,7 +181,8 @@ CASES = {
     ),
     "accuracy": Case(
         lambda: plots.accuracy(runs.both()),
-        "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best 55.0 | Muted blue: FP32",
+        "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best "
+        "55.0 | Muted blue: FP32",
     ),
     "accuracy of cuBLAS": Case(
         lambda: plots.accuracy(make_run(*runs.both().measurements[::4])),
@@ -248,8 +257,14 @@ for name, (draw, words) in {
 }.items():
     CASES[name] = Case(draw, words, source=EMULATED)
 for name, words in {
-    "naive": "naive: a warp reads A in 32, B in 1 sectors | write of C, 4 bytes per lane: 32 floats in 32 sectors",
-    "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts | thread 0's",
+    "naive": (
+        "naive: a warp reads A in 32, B in 1 sectors | write of C, 4 bytes per lane: 32 "
+        "floats in 32 sectors"
+    ),
+    "vectorized": (
+        "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 "
+        "wavefronts | thread 0's"
+    ),
     "split": "split: warp 0 loads no element | colour thread 128's elements",  # but for bulk copies
 }.items():
     CASES[f"ownership of {name}"] = Case(

@@ -1,4 +1,7 @@
-"""The article's diagrams: their numbers are the run's, every word fits, and a missing measurement is named."""
+"""The article's diagrams.
+
+Their numbers are the run's, every word fits, and a missing measurement is named.
+"""
 
 import io
 import re
@@ -46,7 +49,7 @@ ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 
 @cache
 def shipped() -> list[Run]:
-    """The recordings, not to be changed."""
+    """Return the recordings, not to be changed."""
     return [
         Run.load(path, origin="recorded")
         for part in ("", "grid")
@@ -108,14 +111,20 @@ def words(diagram: Diagram) -> str:
 
 
 def draw(name: str, run: Run) -> Diagram:
-    """A diagram, or the headline, whose words don't touch each other, a line, an edge or the page's end."""
+    """Return a diagram, or the headline, once its words are known to be legible.
+
+    They don't touch each other, a line, an edge or the page's end.
+    """
     diagram = DIAGRAMS.get(name, headline)(run)
     assert struck(diagram) == []
     return diagram
 
 
 def struck(diagram: Diagram, more: str = "") -> list[str]:
-    """Lines of text on other text, with more than one colour behind them, or beyond the page. more: SVG on top."""
+    """Lines of text on other text, with more than one colour behind them, or beyond the page.
+
+    more: SVG on top.
+    """
     bare = re.sub("<text .*?</text>", "", diagram.svg(), flags=re.DOTALL).replace(
         "</svg>\n", f"{more}</svg>\n"
     )
@@ -140,7 +149,7 @@ def struck(diagram: Diagram, more: str = "") -> list[str]:
 
 
 def change(run: Run, **changes: Any) -> Measurement:
-    """The measurement of warptiled at 4096, after parts of it were replaced."""
+    """Change parts of the measurement of warptiled at 4096."""
     [m] = run.select("warptiled", SIZE)
     place = run.measurements.index(m)
     run.measurements[place] = replace(m, **changes)

@@ -1,4 +1,7 @@
-"""What single charts draw, and their files: whole, the same bytes in every process, with words for screen readers."""
+"""What single charts draw, and their files.
+
+Whole, the same bytes in every process, with words for screen readers.
+"""
 
 import base64
 import json
@@ -71,7 +74,7 @@ def names(chart: Chart) -> list[str]:
 
 
 def lengths(chart: Chart) -> list[float]:
-    """The bars, column by column."""
+    """Return the bars, column by column."""
     return [bar.get_width() for axes in chart.axes for bar in axes.patches]
 
 
@@ -133,7 +136,7 @@ def test_no_words_cross_the_line_of_cublas(share, rival):
 
 
 def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
-    """The values of each line with two points, in the order of the names."""
+    """Return the values of each line with two points, in the order of the names."""
     return [
         line.get_ydata().tolist()
         for line in chart.axes[panel].lines
@@ -196,7 +199,7 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
 
 
 def reference_lines(name: str) -> list[list[list[float]]]:
-    """The points of each line without markers."""
+    """Return the points of each line without markers."""
     return [
         line.get_xydata().tolist()
         for line in drawn(name).axes[0].lines
@@ -537,8 +540,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """All charts of a run made by hand, on a device whose name isn't HTML, in a new folder; one PNG, as in
-    the fixture one_png.
+    """Draw all charts of a run made by hand into a new folder, as in the fixture one_png.
+
+    The name of the device isn't HTML.
     """
     run = ladder_run()
     encoded = Drawing.encoded
@@ -554,7 +558,10 @@ def files(tmp_path_factory):
 
 
 def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_description(files):
-    """Figures of what this run lacks, such as clocks, are drawn from the recording: tests/runs/test_recording.py."""
+    """Figures of what this run lacks, such as clocks, are drawn from the recording.
+
+    Tests/runs/test_recording.py.
+    """
     drawn_here = {*NAMES} - {*files.missing}
     assert {path.name for path in files.paths} == {
         f"{name}{end}" for name in drawn_here for end in ENDS

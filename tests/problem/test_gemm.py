@@ -1,4 +1,7 @@
-"""The problem itself: how sizes are read, what is counted, and the reference that precision is judged by."""
+"""The problem itself.
+
+How sizes are read, what is counted, and the reference that precision is judged by.
+"""
 
 from contextlib import suppress
 from dataclasses import asdict

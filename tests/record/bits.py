@@ -1,8 +1,8 @@
-"""The results of every instruction, and of random programs, on a GPU: `python -m tests.record.bits` writes them, on an
-H100 in half a minute.
+"""Record the results of every instruction, and of random programs, on a GPU.
 
-It rewrites tests/emulator/instructions.txt, tensor.txt and programs.txt, by which the emulator is tested without a GPU.
-Exits with 1 if a line has changed.
+`python -m tests.record.bits` writes them, on an H100 in half a minute. It rewrites
+tests/emulator/instructions.txt, tensor.txt and programs.txt, by which the emulator is tested
+without a GPU. Exits with 1 if a line has changed.
 """
 
 import sys

@@ -1,8 +1,10 @@
-"""Records a sweep on one card and on several of one host: the factor, the winner and its regret, the agreement of the
-cards, and what a worker that dies half-way loses.
+"""Record a sweep on one card and on several of one host.
 
-`python -m tests.record.cluster worklog/recordings/cluster` on a host with four GPUs of one kind; 8 minutes. It writes
-the sweeps' runs and a summary into the folder, which must not exist.
+The factor, the winner and its regret, the agreement of the cards, and what a worker that dies
+half-way loses.
+
+`python -m tests.record.cluster worklog/recordings/cluster` on a host with four GPUs of one kind;
+8 minutes. It writes the sweeps' runs and a summary into the folder, which must not exist.
 """
 
 import json
@@ -64,7 +66,7 @@ def against_each_other(
 
 
 def killed(workers: Cluster, few: sweep.Variants, out: Path) -> dict[str, Any]:
-    """A sweep of which one measuring worker is killed half-way."""
+    """Run a sweep of which one measuring worker is killed half-way."""
     pids = [*workers.client.run(os.getpid, workers=workers.with_resource("gpu")[:1]).values()]
 
     def progress(done: int, total: int, doing: str) -> None:

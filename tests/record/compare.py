@@ -1,9 +1,13 @@
-"""Records how often the rule of `worklog compare` (worklog/runs/changes.py) is wrong, and finds a slowdown.
+"""Record how often the rule of `worklog compare` is wrong, and finds a slowdown.
 
-`python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with GPUs of one kind; 6 minutes on
-four: 40 processes, shared out among the cards, measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four
-sizes as `worklog run` does. Each block of the slower one waits for some cycles after its work, as many as make the
-kernel 2 % slower in a paired loop on its card. `--rates` prints the rates of a file.
+The rule is in worklog/runs/changes.py.
+
+`python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with GPUs of one
+kind; 6 minutes on
+four: 40 processes, shared out among the cards, measure `warptiled`, `shared`, cuBLAS and a slower
+`warptiled` at four sizes as `worklog run` does. Each block of the slower one waits for some cycles
+after its work, as many as make the kernel 2 % slower in a paired loop on its card. `--rates` prints
+the rates of a file.
 """
 
 import math
@@ -69,7 +73,7 @@ def slower(size: int, cycles: int) -> Kernel:
 
 
 def measured(jobs: Sequence[Job], kernels: Sequence[Kernel]) -> tuple[Run, float]:
-    """A run in one process of its own, and its seconds."""
+    """Return a run in one new process, and its seconds."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = carry_out(order_of(jobs, HARNESS, kernels), out=Path(folder) / "run.jsonl")
@@ -77,7 +81,10 @@ def measured(jobs: Sequence[Job], kernels: Sequence[Kernel]) -> tuple[Run, float
 
 
 def calibrated() -> tuple[dict[int, int], dict[int, float]]:
-    """Cycles for each size at which the kernel is SLOWDOWN slower, found in two steps, and how much it is then."""
+    """Return cycles for each size at which the kernel is SLOWDOWN slower.
+
+    Found in two steps, with the slowdown that they give.
+    """
     cycles = dict(FIRST)
     share = dict[int, float]()
     for _ in range(3):
@@ -101,7 +108,10 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
 
 
 def record(count: int) -> dict[str, Any]:
-    """What one card gives: at most as many processes, and how much slower the slower kernel is in a paired loop."""
+    """Return what one card gives.
+
+    At most as many processes, and how much slower the slower kernel is in a paired loop.
+    """
     began = time.monotonic()
     processes = list[Process]()
     runs = list[Run]()
@@ -141,7 +151,10 @@ def record(count: int) -> dict[str, Any]:
 
 
 def on_cards(cards: Sequence[str]) -> dict[str, Any]:
-    """The whole recording: of all these cards at once. Raises SystemExit where they are of several models."""
+    """Return the whole recording: of all these cards at once.
+
+    Raises SystemExit if they are of several models.
+    """
     with tempfile.TemporaryDirectory() as folder:
         parts = [Path(folder, f"{card}.json") for card in cards]
         started = []
@@ -170,7 +183,7 @@ def on_cards(cards: Sequence[str]) -> dict[str, Any]:
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """Return the 95 % interval of a share (Wilson 1927)."""
     share = hits / of
     weight = NORMAL**2 / of
     half = NORMAL * math.sqrt(share * (1 - share) / of + weight / (4 * of))
@@ -180,8 +193,11 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 def verdicts(
     old: Sequence[ProcessMedian], new: Sequence[ProcessMedian], same: bool
 ) -> Iterator[tuple[str, str]]:
-    """What the rule says of pairs of processes drawn at random, none against itself: at once, and with as many further
-    processes after a verdict as MORE says. same: both are the same processes' readings.
+    """Return the rule's verdicts on pairs of processes drawn at random, none against itself.
+
+    At once, and with as many further processes after a verdict as MORE says.
+
+    same: both are the same processes' readings
     """
 
     @cache
@@ -201,10 +217,14 @@ def verdicts(
 
 
 def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Over all kernels and sizes, the share of pairs on one card with a "false" verdict, of a kernel against itself,
-    and of slower kernels that are "found" against warptiled; each with the share without a verdict ("unknown"), by size
-    too, a 95 % interval, low to high, for as many pairs as share no process, and the share of the first verdict, before
-    further processes ("at once"). cards: by kernel and size, the largest difference between two cards' mean times.
+    """Return the rates of false and found verdicts over all kernels and sizes.
+
+    That is the share of pairs on one card with a "false" verdict, of a kernel against itself, and
+    of slower kernels that are "found" against warptiled; each with the share without a verdict
+    ("unknown"), by size too, a 95 % interval, low to high, for as many pairs as share no process,
+    and the share of the first verdict, before further processes ("at once").
+
+    cards: by kernel and size, the largest difference between two cards' mean times
     """
     processes = [process for document in documents for process in document["processes"]]
     made = dict[str, Any]()

@@ -1,11 +1,12 @@
 """Try every kernel in folders of CUDA sources: `python -m tests.record.corpus FOLDER…` (no GPU).
 
-Without a folder, it clones the public repositories of repositories.txt, each at its commit, and records the table that
-notebook 11 shows, in an hour. --clones names a folder with clones as OWNER/NAME, which needs no network. With
---only-products, it takes minutes.
+Without a folder, it clones the public repositories of repositories.txt, each at its commit, and
+records the table that notebook 11 shows, in an hour. --clones names a folder with clones as
+OWNER/NAME, which needs no network. With --only-products, it takes minutes.
 
-A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are those of a matrix
-product, it is checked as `worklog check FILE` does it, and again with the options that its message names.
+A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are
+those of a matrix product, it is checked as `worklog check FILE` does it, and again with the options
+that its message names.
 """
 
 from __future__ import annotations
@@ -60,8 +61,14 @@ LEFT_OUT_BY = {
     "(?:there is|has) no kernel": "left out by #if",
     r'function "(?:tex|surf)[123C]\w*" matches': "textures",
     r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
-    r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
-    r'open source file|is missing|identifier "(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])': "no headers",
+    (
+        r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is '
+        r"undefined"
+    ): "dynamic parallelism",
+    (
+        r"open source file|is missing|identifier "
+        r'"(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])'
+    ): "no headers",
 }
 COMPILED: dict[Program, Compiled] = {}  # files, with all their kernels but templates
 
@@ -83,10 +90,14 @@ class TookLong(Exception):
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one kernel. apart: why it is not tried: textures, dynamic parallelism, intrinsics that CUDA has no
-    longer, kernels that #if leaves out, templates whose arguments aren't known, and headers of libraries that are not
-    installed. error: why it does not compile. missing: instruction forms that the emulator lacks. product: the verdict
-    on a matrix product.
+    """What became of one kernel.
+
+    apart: why it is not tried: textures, dynamic parallelism, intrinsics that CUDA has no longer,
+        kernels that #if leaves out, templates whose arguments aren't known, and headers of
+        libraries that are not installed
+    error: why it does not compile
+    missing: instruction forms that the emulator lacks
+    product: the verdict on a matrix product
     """
 
     path: str
@@ -103,7 +114,10 @@ class Tried:
 
 
 def tried(public: PublicKernel, include: Sequence[Path], *, only_products: bool = False) -> Tried:
-    """Compile a kernel and translate each of its blocks; and check it if its name is that of a matrix product."""
+    """Compile a kernel and translate each of its blocks.
+
+    And check it if its name is that of a matrix product.
+    """
     done = Tried(str(public.path), public.entry)
     if not only_products:
         done = translated(public, include)
@@ -132,7 +146,10 @@ def translated(public: PublicKernel, include: Sequence[Path]) -> Tried:
 
 
 def built(public: PublicKernel, include: tuple[Path, ...]) -> Compiled:
-    """Compile with -I and -D for what the compiler's message asks for and the folder has. Raises CompileFailed."""
+    """Compile with -I and -D for what the compiler's message asks for and the folder has.
+
+    Raises CompileFailed.
+    """
     define: tuple[str, ...] = ()
     own = public.folder / public.path
     source = f"{public.text}\n{public.host}"
@@ -172,7 +189,10 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> Compiled:
 
 
 def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
-    """The instruction forms of a kernel that the emulator lacks: the first one of each block."""
+    """Return the instruction forms of a kernel that the emulator lacks.
+
+    The first form of each block.
+    """
     try:
         form = decoded(program_of(load(ptx, symbol), 0))
     except UnsupportedInstruction as error:
@@ -187,14 +207,17 @@ def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
 
 
 def form_of(error: str) -> str:
-    """The opcode of "line 3: fns.b32 (fns.b32 …): …", else the message."""
+    """Return the opcode of "line 3: fns.b32 (fns.b32 …): …", else the message."""
     text = re.sub(r"^(?:line|instruction) \d+: ", "", error.split("\n")[0])
     opcode = re.match(r"([a-z]\w*(?:(?:\.|::)\w+)+|[a-z]+) \(", text)
     return opcode[1] if opcode else re.sub(r"[%\w$]*\d[\w$]*", "#", text)
 
 
 def checked(public: PublicKernel) -> Checked:
-    """Return the verdict on a matrix product that a user gets, with the options that a first message names."""
+    """Return the verdict on a matrix product that a user gets.
+
+    With the options that a first message names.
+    """
     path = public.folder / public.path
     name = public.entry.partition("<")[0]
     entries = {kernel.name: kernel.why_no_product for kernel in own_kernels(kernels_in(path))}
@@ -259,14 +282,18 @@ def advice_in(text: str) -> tuple[tuple[str, str], ...]:
 def tries_of(
     kernels: Sequence[PublicKernel], include: Sequence[str], *, only_products: bool = False
 ) -> list[Tried]:
-    """Return what becomes of each kernel of a file. include: folders of headers below the kernels' folder."""
+    """Return what becomes of each kernel of a file.
+
+    include: folders of headers below the kernels' folder.
+    """
     folders = [kernels[0].folder / name for name in include]
     return [tried(kernel, folders, only_products=only_products) for kernel in kernels]
 
 
 def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
-    """Return the table as a recording: a row per folder with its commit, how many kernels lack each form, and each
-    matrix product with its verdict.
+    """Return the table as a recording: a row per folder with its commit.
+
+    A row says how many kernels lack each form, and holds each matrix product with its verdict.
     """
     rows = [
         {**coverage_of(folder, tries), **verdicts_of(tries)} for folder, tries in results.items()
@@ -279,7 +306,10 @@ def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
 
 
 def record_products(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
-    """Return the recording with the verdicts of these matrix products; its other counts stay, with their time."""
+    """Return the recording with the verdicts of these matrix products.
+
+    Its other counts stay, with their time.
+    """
     before = json.loads(RECORDED.read_text(encoding="utf-8"))
     verdicts = {name_of(folder): verdicts_of(tries) for folder, tries in results.items()}
     rows = [{**row, **verdicts[row["repository"]]} for row in before["rows"]]
@@ -346,15 +376,20 @@ def verdicts_of(tries: Sequence[Tried]) -> dict[str, int]:
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 GEMM = re.compile(r"gemm|mat(?:rix)?[\W_]*mul|mmul|\bmm_", re.IGNORECASE)
 TYPE = re.compile(
-    r"(?:const |unsigned )*(?:float[24]?|double|int[24]?|char|bool|half2?|__half2?|__nv_bfloat162?|true|false|-?\d+)"
+    r"(?:const |unsigned "
+    r")*(?:float[24]?|double|int[24]?|char|bool|half2?|__half2?|__nv_bfloat162?|true|false|-?\d+)"
 )
 
 
 @dataclass(frozen=True)
 class PublicKernel:
-    """path, text: of its file, which is below the folder. entry: with template arguments. host: text of the function
-    that launches it, if that is in another file. unknown: whether no launch gives its template arguments. constants: of
-    all files of the folder.
+    """A kernel in a file below the folder.
+
+    path, text: of its file
+    entry: with template arguments
+    host: text of the function that launches it, if that is in another file
+    unknown: whether no launch gives its template arguments
+    constants: of all files of the folder
     """
 
     folder: Path
@@ -377,7 +412,7 @@ def files_of(folder: Path) -> list[list[PublicKernel]]:
 
 
 def kernels(folder: Path) -> Iterator[PublicKernel]:
-    """The kernels of a folder's files, in order."""
+    """Return the kernels of a folder's files, in order."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     texts = {
         path.relative_to(folder): path.read_text(encoding="utf-8-sig", errors="replace")
@@ -428,14 +463,17 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
 
 
 def function_around(bare: str, place: int) -> str:
-    """The function around a place, up to the end of the place's statement."""
+    """Return the function around a place, up to the end of the place's statement."""
     text = bare[bare.rfind("\n}", 0, place) + 1 : bare.find(";", place) + 1].removeprefix("}")
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
     return text + "}" * (text.count("{") - text.count("}"))
 
 
 def arguments(values: Iterator[str]) -> str:
-    """Template arguments as C++ writes them; "" if there are none, or one isn't a type or a number."""
+    """Template arguments as C++ writes them.
+
+    "" if there are none, or one isn't a type or a number.
+    """
     listed = list(values)
     return f"<{', '.join(listed)}>" if listed and all(map(TYPE.fullmatch, listed)) else ""
 
@@ -460,7 +498,10 @@ def arguments(values: Iterator[str]) -> str:
 def main(
     folders: Sequence[Path], clones: Path | None, only_products: bool, out: Path | None
 ) -> None:
-    """Compile each kernel below FOLDERS, see whether the emulator covers it, and check the GEMMs among them."""
+    """Compile each kernel below FOLDERS, and check the GEMMs among them.
+
+    Reports whether the emulator covers each kernel.
+    """
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(2) as pool:
         include: dict[Path, list[str]] = {folder: [] for folder in folders}
         for line in [] if folders else REPOSITORIES.read_text(encoding="utf-8").splitlines():

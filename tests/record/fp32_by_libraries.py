@@ -1,8 +1,10 @@
-"""FP32 products by Triton and cuBLAS through tensor cores, which the figure of error and speed shows beside the rungs.
+"""Record FP32 products by Triton and cuBLAS through tensor cores.
 
-They are host functions: `worklog run tests/record/fp32_by_libraries.py:triton_tf32x3 --class fp32-emulated --domain
-"M % 128 == 0, N % 128 == 0, K % 32 == 0"`, triton_bf16x6 likewise, and cublas_tf32 with --class tf32. They need PyTorch
-and Triton.
+The figure of error and speed shows them beside the rungs.
+
+They are host functions: `worklog run tests/record/fp32_by_libraries.py:triton_tf32x3 --class
+fp32-emulated --domain "M % 128 == 0, N % 128 == 0, K % 32 == 0"`, triton_bf16x6 likewise, and
+cublas_tf32 with --class tf32. They need PyTorch and Triton.
 """
 
 import torch

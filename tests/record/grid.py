@@ -1,5 +1,7 @@
-"""Records the combinations of settings that the panel shows: `python -m tests.record.grid grid.jsonl` on a machine with
-a GPU, in minutes. `worklog site --grid FILE` shows them.
+"""Record the combinations of settings that the panel shows.
+
+`python -m tests.record.grid grid.jsonl` on a machine with a GPU, in minutes. `worklog site --grid
+FILE` shows them.
 """
 
 import sys
@@ -11,15 +13,18 @@ from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, Changes, Job, product_job
 from worklog.settings import PITFALLS, Harness
 
-# A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
+# A second is a few launches of the slowest kernel; so few samples keep a recording small enough to
+# be shipped.
 SAMPLING: Changes = (("most_samples", 40), ("budget_s", 1.0), ("hot_ms", 0.0))
 
 
 def grid_jobs() -> list[Job]:
-    """The measurements that the panel answers from, for each rung at each size: each pitfall that needs launches alone,
-    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together;
-    and from all together and from the article's four, each setting changed alone. What only changes the arithmetic on
-    samples is computed, and the gate doesn't change the launches.
+    """Return the measurements that the panel answers from, for each rung at each size.
+
+    Each pitfall that needs launches alone, each two of them together, every combination of the
+    article's four fixes and the blocking kernel, and all together; and from all together and from
+    the article's four, each setting changed alone. What only changes the arithmetic on samples is
+    computed, and the gate doesn't change the launches.
     """
     every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
     fixes = [g for g in every if g.article or g.setting == "queue"]

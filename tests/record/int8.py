@@ -1,8 +1,10 @@
-"""Records how fast cuBLAS multiplies INT8, FP16 and FP32 on a card at its power limit, for notebook 13.
+"""Record how fast cuBLAS multiplies INT8, FP16 and FP32 on a card.
 
-`python -m tests.record.int8 worklog/recordings/int8/h200.json` on a machine with a GPU and PyTorch; half a minute. Each
-product is timed as worklog.time does, and launched in a row for two seconds, in which NVML counts the card's energy and
-tells its SM clock.
+At its power limit, for notebook 13.
+
+`python -m tests.record.int8 worklog/recordings/int8/h200.json` on a machine with a GPU and PyTorch;
+half a minute. Each product is timed as worklog.time does, and launched in a row for two seconds, in
+which NVML counts the card's energy and tells its SM clock.
 """
 
 import sys
@@ -27,8 +29,10 @@ Product = Callable[[], torch.Tensor]
 
 
 def products(size: int, device: str) -> dict[str, Product]:
-    """cuBLAS's product of two random matrices in each format: digits of 8 bits with a sum in INT32, and uniform numbers
-    of -1 to 1. B's columns are contiguous, as cuBLAS's INT8 needs it.
+    """Return cuBLAS's product of two random matrices in each format.
+
+    Digits of 8 bits with a sum in INT32, and uniform numbers of -1 to 1. B's columns are
+    contiguous, as cuBLAS's INT8 needs it.
     """
     random = torch.Generator(device).manual_seed(13)
     digits = [
@@ -43,8 +47,10 @@ def products(size: int, device: str) -> dict[str, Product]:
 
 
 def in_a_row(product: Product) -> dict[str, float]:
-    """Launches in a row for SECONDS, after half of that to warm up: microseconds and joules of one launch, watts of the
-    card, and the median of its SM clock in MHz. Raises NVMLError.
+    """Launch in a row for SECONDS, after half of that to warm up.
+
+    Returns microseconds and joules of one launch, watts of the card, and the median of its SM
+    clock in MHz. Raises NVMLError.
     """
     import pynvml as nvml
 
@@ -74,7 +80,10 @@ def in_a_row(product: Product) -> dict[str, float]:
 
 
 def record() -> dict[str, Any]:
-    """The recording: each product alone with a cold L2, and in a row. Raises NVMLError."""
+    """Return the recording: each product alone with a cold L2, and in a row.
+
+    Raises NVMLError.
+    """
     import pynvml as nvml
 
     rows = list[dict[str, Any]]()

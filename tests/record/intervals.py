@@ -1,9 +1,9 @@
 """Records whether the 95 % intervals hold: in each of 25 processes, readings of the same kernels.
 
-`python -m tests.record.intervals worklog/recordings/intervals/h100.json` on a machine with a GPU; six minutes. The
-constants of worklog/runs/statistics.py, README and notebook 09 come from it. Physical pages, the event overhead and the
-gaps between kernels differ between processes, so the children start one after the other, and each calibrates the
-overhead for itself.
+`python -m tests.record.intervals worklog/recordings/intervals/h100.json` on a machine with a GPU;
+six minutes. The constants of worklog/runs/statistics.py, README and notebook 09 come from it.
+Physical pages, the event overhead and the gaps between kernels differ between processes, so the
+children start one after the other, and each calibrates the overhead for itself.
 """
 
 import json
@@ -23,11 +23,13 @@ from worklog.runs import CUBLAS
 from worklog.runs.files import write_text
 from worklog.runs.statistics import NORMAL, Values, fitted_slope, median, process_half_us
 
-# On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
+# On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch
+# of 1 kernel.
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
 PROCESSES = 25
 READINGS = 16
-DRIFT_SD_US = 0.022  # of a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
+# Of a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256.
+DRIFT_SD_US = 0.022
 Point = dict[
     str, Any
 ]  # of one work, all processes: "work", "of", "intervals_us", "sm_mhz", "wall_s", "kernels"
@@ -61,7 +63,7 @@ def readings() -> list[Point]:
 
 
 def together(children: Sequence[Sequence[Point]]) -> list[Point]:
-    """The readings of each work in all processes."""
+    """Return the readings of each work in all processes."""
     points = []
     for of_work in zip(*children, strict=True):
         columns = {name: [child[name] for child in of_work] for name in ("intervals_us", "sm_mhz")}
@@ -71,9 +73,11 @@ def together(children: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def coverage(point: Point) -> tuple[float, float]:
-    """In how many of the pairs of readings, at one clock, the 95 % interval of their difference holds 0: for pairs in
-    one process, with the drift in their intervals, and for all pairs across processes, with the process part. It should
-    be 0.95, or 0.965 if the width of an interval comes from PILOT placements.
+    """Return how often the 95 % interval of a difference of two readings holds 0.
+
+    Of the pairs of readings, at one clock: for pairs in one process, with the drift in their
+    intervals, and for all pairs across processes, with the process part. It should be 0.95, or
+    0.965 if the width of an interval comes from PILOT placements.
     """
     us = at_one_clock(point)
     first, second = np.triu_indices(len(us), 1)
@@ -84,8 +88,10 @@ def coverage(point: Point) -> tuple[float, float]:
 
 
 def at_one_clock(point: Point) -> Values:
-    """The intervals of a work at one SM clock, processes x readings x (low, value, high). An interval is of the time at
-    the clock of its reading, which differs by a few tenths of a percent between readings.
+    """Return the intervals of a work at one SM clock.
+
+    They are processes x readings x (low, value, high). An interval is of the time at the clock of
+    its reading, which differs by a few tenths of a percent between readings.
     """
     clocks = np.log(point["sm_mhz"])
     scaled: Values = (
@@ -102,9 +108,11 @@ def clock_slope(point: Point) -> float:
 
 
 def share_held(first: Values, second: Values, half: float) -> float:
-    """The share of pairs (..., (low, value, high)) whose difference has 0 in its 95 % interval. That interval adds the
-    sides of both, each with `half`, in quadrature, the lower of one and the upper of the other (MOVER: Zou and Donner
-    2008), since an interval of order statistics need not be symmetric. NaN without a pair.
+    """Return the share of pairs whose difference has 0 in its 95 % interval.
+
+    A pair is (..., (low, value, high)). The interval adds the sides of both, each with `half`, in
+    quadrature, the lower of one and the upper of the other (MOVER: Zou and Donner 2008), since an
+    interval of order statistics need not be symmetric. NaN without a pair.
     """
     upwards = np.hypot(first[..., 2] - first[..., 1], second[..., 1] - second[..., 0])
     downwards = np.hypot(first[..., 1] - first[..., 0], second[..., 2] - second[..., 1])

@@ -1,9 +1,11 @@
-"""Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]`; half
-an hour on 2 cores.
+"""Put mutants of right kernels through the gate on the emulator.
 
-A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit. The table counts
-what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It is wrong, and the gate has a
-hole, unless explained.json, beside the recorded tables, says why its results are the original's.
+`python -m tests.record.mutants [KERNEL…]`; half an hour on 2 cores.
+
+A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit. The table
+counts what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It
+is wrong, and the gate has a hole, unless explained.json, beside the recorded tables, says why its
+results are the original's.
 """
 
 from __future__ import annotations
@@ -57,9 +59,11 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant. result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED,
-    ORIGINAL_FAILED, or the stage of the gate that failed it. detail: of the stage, or the class and the notes of a
-    survivor.
+    """What became of a mutant.
+
+    result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED,
+        ORIGINAL_FAILED, or the stage of the gate that failed it
+    detail: of the stage, or the class and the notes of a survivor
     """
 
     kernel: str
@@ -82,7 +86,10 @@ class TimeLimit(Exception):
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    """The rungs, with as few blocks as show their idea, then small right kernels of the tests that synchronise."""
+    """Return the rungs, with as few blocks as show their idea, then small right kernels.
+
+    The small ones are those of the tests that synchronise.
+    """
     rungs = {rung.name: rung.at(Shape(130, 190, 700)) for rung in RUNGS}
     rungs |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
     small = {right.name: right.kernel for right in exploits() if not right.wrong}
@@ -104,7 +111,7 @@ def kernels() -> dict[str, Kernel]:
 
 @cache
 def original(name: str) -> Checked:
-    """The verdict on the unedited kernel."""
+    """Return the verdict on the unedited kernel."""
     return checked(kernels()[name])
 
 
@@ -130,7 +137,7 @@ def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
 
 
 def result_of(name: str, mutant: Kernel) -> tuple[str, str]:
-    """The result and the detail of an Outcome."""
+    """Return the result and the detail of an Outcome."""
     try:
         if [*map(machine_code, kernels()[name].passes)] == [*map(machine_code, mutant.passes)]:
             return EQUAL, ""
@@ -168,7 +175,10 @@ def checked(kernel: Kernel) -> Checked:
 
 
 def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:
-    """The table as a document: a row per kernel with the number of mutants of each result, and each survivor."""
+    """Return the table as a document.
+
+    A row per kernel with the number of mutants of each result, and each survivor.
+    """
     results: dict[str, Counter[str]] = {}
     for mutant in outcomes:
         results.setdefault(mutant.kernel, Counter())[mutant.result] += 1
@@ -191,8 +201,9 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
     )
 
 
-# What stays: preprocessor lines, heads of templates and functions, static_asserts, launch bounds; and casts to 64 bits,
-# which matter beyond 2^31 elements only, where no check of a small shape looks.
+# What stays: preprocessor lines, heads of templates and functions, static_asserts, launch bounds;
+# and casts to 64 bits, which matter beyond 2^31 elements only, where no check of a small shape
+# looks.
 KEPT = (
     r"^[ \t]*#[^\n]*",
     r"\btemplate\s*<[^{;()]*>",
@@ -273,7 +284,8 @@ WAITS = re.compile(
     re.IGNORECASE,
 )
 CALL = re.compile(
-    r"(?<=[;{})\n])\s*(?P<call>(?:asm volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()"
+    r"(?<=[;{})\n])\s*(?P<call>(?:asm "
+    r"volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()"
 )
 ASSIGNMENT = re.compile(
     r"^\s*(?!(?:const|int|float|unsigned|auto|bool|constexpr|extern|return|size_t|char|struct|for|if|while|else|else"
@@ -285,8 +297,12 @@ LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 @dataclass(frozen=True)
 class Edit:
-    """A text in place of another one. start: its place in the source. line: the text of its line; column: the place in
-    that text, from 1; nth: which of the lines with this text, from 1.
+    """A text in place of another one.
+
+    start: its place in the source
+    line: the text of its line
+    column: the place in that text, from 1
+    nth: which of the lines with this text, from 1
     """
 
     kind: str
@@ -298,7 +314,7 @@ class Edit:
     new: str
 
     def applied(self, source: str) -> str:
-        """The mutant, with as many lines as the source."""
+        """Return the mutant, with as many lines as the source."""
         lost = "\n" * (self.old.count("\n") - self.new.count("\n"))
         return source[: self.start] + self.new + lost + source[self.start + len(self.old) :]
 
@@ -369,12 +385,15 @@ def edits(source: str) -> list[Edit]:
 
 
 def neighbours(number: str) -> list[str]:
-    """A number one larger, and one smaller if that isn't negative."""
+    """Return a number one larger, and one smaller if that isn't negative."""
     return [str(int(number) + step) for step in (1, -1) if int(number) + step >= 0]
 
 
 def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
-    """Up to `most` edits at random, as many of each kind as there are, in the order of the source."""
+    """Return up to `most` edits at random, in the order of the source.
+
+    As many of each kind as there are.
+    """
     rng = Random(seed)
     by_kind = {}
     for edit in rng.sample(every, len(every)):
@@ -386,7 +405,7 @@ def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
 
 
 def closing(text: str, start: int) -> int:
-    """The place behind the bracket that closes the one at `start`."""
+    """Return the place behind the bracket that closes the one at `start`."""
     depth = 0
     for place in range(start, len(text)):
         depth += (text[place] == "(") - (text[place] == ")")
@@ -405,8 +424,10 @@ def closing(text: str, start: int) -> int:
     help="A CSV file with a line per mutant.",
 )
 def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
-    """Check mutants of each KERNEL (default: of all, and record them). Exits with 1 for a survivor without a reason,
-    and for a kernel that fails itself: then nothing is recorded.
+    """Check mutants of each KERNEL (default: of all, and record them).
+
+    Exits with 1 for a survivor without a reason, and for a kernel that fails itself: then nothing
+    is recorded.
     """
     known = kernels()
     if unknown := sorted(set(names) - known.keys()):

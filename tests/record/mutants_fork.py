@@ -1,7 +1,9 @@
-"""A pytest that collects all tests once and then forks for each mutant: mutants_of_code starts it in a copy of the
-checkout, with this file as a plugin. A request is a source as it was, the same with a change (both empty where pytest
-started with the change), the file, and the names of tests in the order in which they run. The answer is the first test
-that fails, or why there is no answer; NEW_PROCESS if functions of this process can't take the change.
+"""A pytest that collects all tests once and then forks for each mutant.
+
+mutants_of_code starts it in a copy of the checkout, with this file as a plugin. A request is a
+source as it was, the same with a change (both empty where pytest started with the change), the
+file, and the names of tests in the order in which they run. The answer is the first test that
+fails, or why there is no answer; NEW_PROCESS if functions of this process can't take the change.
 """
 
 import gc
@@ -33,7 +35,10 @@ Key = tuple[str, str, int]  # of code: its file, its name in the module, its fir
 
 
 def functions() -> dict[Key, list[Any]]:
-    """The functions of this process by their code: a module's, a class's, and those that decorators hold."""
+    """Return the functions of this process by their code.
+
+    A module's, a class's, and those that decorators hold.
+    """
     by_code = defaultdict[Key, list[Any]](list)
     gc.unfreeze()
     for function in gc.get_objects():
@@ -52,7 +57,10 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def change(by_code: dict[Key, list[Any]], path: str, before: str, after: str) -> bool:
-    """Give functions their changed code; False if that is impossible, as where a closure has lost a variable."""
+    """Give functions their changed code.
+
+    False if that is impossible, as where a closure has lost a variable.
+    """
     old, new = (list(codes(compile(text, path, "exec"))) for text in (before, after))
     if [code.co_qualname for code in old] != [code.co_qualname for code in new]:
         return False
@@ -120,7 +128,10 @@ def first_failing(session: pytest.Session, items: list[pytest.Item], running: An
 
 
 def answer_in_forks(session: pytest.Session, by_code: dict[Key, list[Any]], request: Any) -> Answer:
-    """Run a request's tests in a forked process, and those behind a test in which it dies in another."""
+    """Run a request's tests in a forked process.
+
+    After a test in which it dies, the tests behind it run in another.
+    """
     path, before, after, names = request
     items = chosen_items(session, names)
     running = mmap(-1, 4)
@@ -155,7 +166,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def copied(to: Path) -> Path:
-    """The checkout, without what tests make."""
+    """Return a copy of the checkout, without what tests make."""
     return Path(
         shutil.copytree(
             ROOT, to, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")
@@ -181,7 +192,10 @@ def testing(folder: Path, *words: str, **given: Any) -> subprocess.Popen[str]:
 
 
 class Copy:
-    """A copy of the checkout, and a pytest there that has collected all tests and forks for each mutant."""
+    """Yield a pytest in a copy of the checkout that has collected all tests.
+
+    It forks for each mutant.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = copied(folder)

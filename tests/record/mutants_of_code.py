@@ -1,13 +1,17 @@
-"""Which random changes of worklog's code no test notices: `python -m tests.record.mutants_of_code [--seed N]`.
+"""Which random changes of worklog's code no test notices.
 
-Each mutant has one change outside the emulator and outside what only a GPU runs: another operator, constant or flag,
-two arguments in the other order, or a statement that is gone, a `raise` included. All tests run once on code that notes
-where mutants would run (mutants_run.py). Tests that run a mutant's place come first, cheapest first; then those of the
-same files and of its room, which may use what an earlier test made; all others only if the place runs while modules are
-imported. Exits with 1 if fewer than 85 % are noticed.
+`python -m tests.record.mutants_of_code [--seed N]`.
 
-Mutants in equivalents.txt are not drawn: nothing can notice them. `--equivalents` judges exactly those, and exits with
-1 if a test notices one. An entry is the mutant's name, which no formatter changes, and below it the reason.
+Each mutant has one change outside the emulator and outside what only a GPU runs: another operator,
+constant or flag, two arguments in the other order, or a statement that is gone, a `raise` included.
+All tests run once on code that notes where mutants would run (mutants_run.py). Tests that run a
+mutant's place come first, cheapest first; then those of the same files and of its room, which may
+use what an earlier test made; all others only if the place runs while modules are imported. Exits
+with 1 if fewer than 85 % are noticed.
+
+Mutants in equivalents.txt are not drawn: nothing can notice them. `--equivalents` judges exactly
+those, and exits with 1 if a test notices one. An entry is the mutant's name, which no formatter
+changes, and below it the reason.
 """
 
 import ast
@@ -41,9 +45,12 @@ NO_SITECUSTOMIZE = {"worklog/kernel/nvrtc_process.py"}  # so it can't note what 
 ASSERTED = ("strict", "frozen")
 SYMMETRIC = ("min", "max")  # the order of their arguments doesn't matter
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or,
+    ast.Or: ast.And,
 }  # fmt: skip
 
 
@@ -145,7 +152,10 @@ def change_of(node: Any) -> tuple[str, Any] | None:
 
 
 def shown(node: Any, parent: ast.AST, new: Any) -> str:
-    """Return the source around a change: the parent with it, or only the changed node if that is too long."""
+    """Return the source around a change.
+
+    The parent with it, or only the changed node if that is too long.
+    """
     if isinstance(new, ast.Pass):
         return ast.unparse(node)[:LONGEST_NAME]
     if isinstance(parent, ast.expr | ast.keyword) and not isinstance(
@@ -257,7 +267,10 @@ def draw(rng: random.Random, count: int) -> list[Mutant]:
 
 
 def stated() -> list[Mutant]:
-    """Return the mutants of equivalents.txt; print entries that name no place, as of code that is gone."""
+    """Return the mutants of equivalents.txt.
+
+    Print entries that name no place, as of code that is gone.
+    """
     texts = sources()
     names = equivalents()
     mutants = list[Mutant]()
@@ -272,7 +285,10 @@ def stated() -> list[Mutant]:
 
 
 class Tests:
-    """The tests of code without a change: seconds, failures, and which of them run which mutant's place."""
+    """The tests of code without a change.
+
+    Seconds, failures, and which of them run which mutant's place.
+    """
 
     def __init__(self, folder: Path, mutants: list[Mutant], jobs: int) -> None:
         shutil.copy(Path(__file__).with_name("mutants_run.py"), folder / "sitecustomize.py")
@@ -294,7 +310,10 @@ class Tests:
 
     @staticmethod
     def noted(mutants: list[Mutant]) -> dict[str, list[tuple[int, Any, int]]]:
-        """Return by file what notes a run: each mutant's node, and in functions the names of its constant."""
+        """Return by file what notes a run.
+
+        Each mutant's node, and in functions the names of its constant.
+        """
         noted = defaultdict[str, list[tuple[int, Any, int]]](list)
         for number, mutant in enumerate(mutants):
             noted[mutant.path].append((number, mutant.place.node, mutant.place.depth))
@@ -315,8 +334,10 @@ class Tests:
         return {path: noted[path] for path in noted.keys() - NO_SITECUSTOMIZE}
 
     def of(self, mutant: Mutant, only_covering: bool) -> list[str]:
-        """Return the tests in the order in which they run: those that run the mutant's place, cheapest first, others
-        of their files, which share fixtures, and its room's; all others if the place runs during imports.
+        """Return the tests in the order in which they run.
+
+        First those that run the mutant's place, cheapest first, then others of their files, which
+        share fixtures, and its room's; all others if the place runs during imports.
         """
         covering = self.run[mutant.name]
         near = {name.partition("::")[0] for name in covering} - {""}
@@ -380,7 +401,10 @@ def judged(
 @click.option("--equivalents", "proves", is_flag=True, help="Judge the mutants of equivalents.txt.")
 @click.option("--only-covering", is_flag=True, help="Run only tests that run a mutant's place.")
 def main(seed: int | None, count: int, jobs: int, proves: bool, only_covering: bool) -> None:
-    """Change the code in COUNT places, one at a time, and print the changes that no test notices."""
+    """Change the code in COUNT places, and print the changes that no test notices.
+
+    One change at a time.
+    """
     if seed is None:
         seed = random.randrange(10**6)
     mutants = stated() if proves else draw(random.Random(seed), count)

@@ -1,6 +1,9 @@
-"""Which test runs which mutant: mutants_of_code copies this file into a copy of the checkout as sitecustomize.py, so
-that every Python process there has mutant_runs(), also one that a test starts. The code of the copy calls it where a
-mutant would run. ran.jsonl gets a line for each pair of a test and a mutant ("" for a test: while tests are collected).
+"""Note which test runs which mutant.
+
+mutants_of_code copies this file into a copy of the checkout as sitecustomize.py, so that every
+Python process there has mutant_runs(), also one that a test starts. The code of the copy calls it
+where a mutant would run. ran.jsonl gets a line for each pair of a test and a mutant ("" for a
+test: while tests are collected).
 """
 
 import builtins

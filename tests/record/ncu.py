@@ -1,11 +1,12 @@
 """Records what Nsight Compute counts in one launch of each rung, on a machine with a GPU and ncu.
 
-`python -m tests.record.ncu counts tests/emulator/ncu_h200.json`: memory accesses and multiply-adds at 256, compared
-with the emulator's; exits with 1 if any count differs. A test holds the emulator to those of an H200 and an H100.
-`python -m tests.record.ncu bounds worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
-worklog.kernel.ladder.counters shows.
-`python -m tests.record.ncu bytes worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2,
-and L2 to and from DRAM, at 4096, for the roofline.
+`python -m tests.record.ncu counts tests/emulator/ncu_h200.json`: memory accesses and multiply-adds
+at 256, compared with the emulator's; exits with 1 if any count differs. A test holds the emulator
+to those of an H200 and an H100. `python -m tests.record.ncu bounds
+worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
+worklog.kernel.ladder.counters shows. `python -m tests.record.ncu bytes
+worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2, and L2 to and
+from DRAM, at 4096, for the roofline.
 """
 
 import json
@@ -34,7 +35,7 @@ FEWER = 0.03  # at most this share of the sectors of global stores
 
 
 def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
-    """The emulator's counts of one launch, by our names."""
+    """Return the emulator's counts of one launch, by our names."""
     out = compile_cuda(record.program, arch)
     a, b, c = (
         Pointer(None, 4 * size)
@@ -47,9 +48,12 @@ def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str)
 
 
 def with_replays(here: dict[str, int], there: dict[str, int]) -> dict[str, int]:
-    """The emulator's counts with what the hardware repeated for another reason than the addresses: one conflict and one
-    wavefront more each time. A few percent of the shared stores and hardly any loads, different in every run. And
-    without the sectors of global stores that an H100 didn't count, others in every run; why, we don't know.
+    """Return the emulator's counts with what the hardware repeated.
+
+    The reason for a repetition isn't the addresses: one conflict and one wavefront more each
+    time. A few percent of the shared stores and hardly any loads, different in every run. And
+    without the sectors of global stores that an H100 didn't count, others in every run; why, we
+    don't know.
     """
     counts = dict(here)
     for access, most in REPLAYED.items():

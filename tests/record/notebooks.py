@@ -1,7 +1,9 @@
-"""Run a notebook's source, a `.py` in notebooks/source/, from top to bottom, and store it with its outputs as
-`notebooks/*.ipynb`, in one canonical form.
+"""Run a notebook's source from top to bottom, and store it with its outputs.
 
-`python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02 06_roofline` only these two.
+The source is a `.py` in notebooks/source/, the result `notebooks/*.ipynb`, in one canonical form.
+
+`python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02
+06_roofline` only these two.
 """
 
 import os
@@ -26,31 +28,43 @@ OPTIONS: dict[str, Any] = {
     "coalesce_streams": True,
     "resources": {"metadata": {"path": str(FOLDER)}},
 }
-# A notebook that is made again stays the same: the gate's seed isn't drawn, and the seconds of a check aren't kept.
+# A notebook that is made again stays the same: the gate's seed isn't drawn, and the seconds of a
+# check aren't kept.
 SEEDED = "--IPKernelApp.exec_lines=import secrets; secrets.randbits = lambda bits: 8"
 SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$|(?=</pre>))", re.MULTILINE)
 MISSING = '"worklog is missing: `pip install` its checkout or its wheel, then restart"'
-WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
+# Refers to a kernel that is gone; the text beside it stays.
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
-    """All notebooks, or those whose names begin with one of `names`. Raises SystemExit if a name matches none."""
+    """All notebooks, or those whose names begin with one of `names`.
+
+    Raises SystemExit if a name matches none.
+    """
     every = sorted(FOLDER.glob("source/[0-9]*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
             raise SystemExit(
-                f"no notebook begins with {name!r}: choose from {', '.join(path.stem for path in every)}"
+                f"no notebook begins with {name!r}: choose from "
+                f"{', '.join(path.stem for path in every)}"
             )
     return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
 def notebook_of(source: Path) -> Path:
-    """Where the notebook of a .py is stored with its outputs. Not beside it: JupyterLab would list both."""
+    """Where the notebook of a .py is stored with its outputs.
+
+    Not beside it: JupyterLab would list both.
+    """
     return FOLDER / f"{source.stem}.ipynb"
 
 
 def public_address() -> str:
-    """The project's repository in the checkout's pyproject.toml; empty until there is one."""
+    """Return the project's repository in the checkout's pyproject.toml.
+
+    Empty until there is one.
+    """
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
@@ -58,21 +72,27 @@ def public_address() -> str:
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
-    """A cell that installs the package where it is missing, as in Colab. Without a public address, the cell says how to
-    install it. It is only in the .ipynb, since the .py is part of the checkout.
+    """Return a cell that installs the package where it is missing, as in Colab.
+
+    Without a public address, the cell says how to install it. It is only in the .ipynb, since the
+    .py is part of the checkout.
     """
     how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
     if not address:
         how = f"raise ModuleNotFoundError(\n        {MISSING}\n    )"  # as `ruff format` writes it
     first = "# Install worklog where it is missing, as in Colab"
-    code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
+    code = (
+        f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n  '
+        f"  {how}"
+    )
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
     return nbformat.v4.new_code_cell(code, metadata=metadata)
 
 
 def prepared(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a .py, its cells numbered; the first page has the cell that installs the package. Nothing is
-    executed.
+    """Return the notebook of a .py, its cells numbered. Nothing is executed.
+
+    The first page has the cell that installs the package.
     """
     notebook = jupytext.read(source)
     if source.name.startswith("00"):  # the page on which a reader begins
@@ -83,8 +103,10 @@ def prepared(source: Path) -> nbformat.NotebookNode:
 
 
 def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The cell; for one tagged "solution", its source behind a line to click. Markdown, since only JupyterLab hides
-    the source of a code cell. Raises SystemExit for a solution that was executed and is not right.
+    """Return the cell; for one tagged "solution", its source behind a line to click.
+
+    Markdown, since only JupyterLab hides the source of a code cell. Raises SystemExit for a
+    solution that was executed and is not right.
     """
     if "solution" not in cell.metadata.get("tags", ()):
         return cell
@@ -96,8 +118,11 @@ def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
-    """The notebook of a .py with its outputs, without timings and widget state, its solution folded. client: of a
-    running kernel to execute it in, made with OPTIONS (default: a kernel of its own).
+    """Return the notebook of a .py with its outputs, its solution folded.
+
+    Without timings and widget state.
+
+    client: of a running kernel to execute it in, made with OPTIONS (default: a new kernel)
     """
     notebook = prepared(source)
     client = client or NotebookClient(notebook, extra_arguments=[SEEDED], **OPTIONS)
@@ -120,7 +145,8 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = number
-    # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the cells that differ.
+    # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the
+    # cells that differ.
     notebook.metadata = {
         "kernelspec": notebook.metadata["kernelspec"],
         "language_info": {"name": "python"},
@@ -132,7 +158,7 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
 
 
 def text(notebook: nbformat.NotebookNode) -> str:
-    """The notebook as the text of its .ipynb file."""
+    """Return the notebook as the text of its .ipynb file."""
     return f"{nbformat.writes(notebook, indent=1, sort_keys=True)}\n"
 
 

@@ -1,7 +1,8 @@
 """Published examples of NVBench, Tensara and FlashInfer, ported in at most ten changed lines.
 
-`python -m tests.record.ported FOLDER` clones them below FOLDER and writes the ported files there. On a GPU, with `--out
-worklog/recordings/ported/h200.json`, it measures them by their own tool and by this package; notebook 10 shows both.
+`python -m tests.record.ported FOLDER` clones them below FOLDER and writes the ported files there.
+On a GPU, with `--out worklog/recordings/ported/h200.json`, it measures them by their own tool and
+by this package; notebook 10 shows both.
 """
 
 import difflib
@@ -55,7 +56,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """A published file and its port. lines: changed, added or deleted. measured: its points, as ported.toml says."""
+    """A published file and its port.
+
+    lines: changed, added or deleted. measured: its points, as ported.toml says.
+    """
 
     project: str
     theirs: Path
@@ -64,8 +68,11 @@ class Example:
     measured: Sequence[str] = ()
 
     def row(self, point: str, m: Measurement | None = None, unit: str = "µs") -> Row:
-        """A point in the recording. unit: of ours, low, high and theirs. hot: in a row, without a flush of L2. why:
-        reasons for what is missing.
+        """Return a point in the recording.
+
+        unit: of ours, low, high and theirs
+        hot: in a row, without a flush of L2
+        why: reasons for what is missing
         """
         name = self.theirs.parent.name if self.theirs.stem == "def" else self.theirs.stem
         numbers = dict.fromkeys(("ours", "low", "high", "theirs", "hot", "hot_theirs"))
@@ -88,8 +95,10 @@ class Example:
 
 
 def prepare(folder: Path) -> tuple[list[Example], Clones]:
-    """Clone what ported.toml names into FOLDER/clones, and write the ported files into FOLDER/ours. Raises ValueError
-    for a replacement of text that isn't there, and for more than MOST_LINES changed lines.
+    """Clone what ported.toml names into FOLDER/clones, and port it into FOLDER/ours.
+
+    Raises ValueError for a replacement of text that isn't there, and for more than MOST_LINES
+    changed lines.
     """
     projects = tomllib.loads(DATA.read_text(encoding="utf-8"))
     examples = []
@@ -165,7 +174,7 @@ def nvbench(example: Example, _: Clones) -> list[Row]:
 
 
 def point_of(axes: Mapping[str, Any]) -> str:
-    """The same text for the same values, whichever tool prints them."""
+    """Return the same text for the same values, whichever tool prints them."""
     whole = {
         name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in axes.items()
     }
@@ -173,7 +182,12 @@ def point_of(axes: Mapping[str, Any]) -> str:
 
 
 def tensara(example: Example, clones: Clones) -> list[Row]:
-    """The published solution in PyTorch by Tensara's engine and by `worklog run --problem`. measured: cases."""
+    """Measure the published solution in PyTorch by Tensara's engine and by this project.
+
+    The latter by `worklog run --problem`.
+
+    measured: cases
+    """
     published = example.theirs.with_name("torch.py")
     engine = clones["Tensara's engine"] / "engine"
     solution = Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours))
@@ -189,7 +203,10 @@ def tensara(example: Example, clones: Clones) -> list[Row]:
 
 
 def flashinfer(example: Example, clones: Clones) -> list[Row]:
-    """What each call prints with bench_gpu_time and with worklog.time. measured: calls of the example's functions."""
+    """Return what each call prints with bench_gpu_time and with worklog.time.
+
+    measured: calls of the example's functions
+    """
     rows = [example.row(call.partition("(")[0], unit="TFLOP/s") for call in example.measured]
     for row, call in zip(rows, example.measured, strict=True):
         for which, path in (("ours", example.ours), ("theirs", example.theirs)):
@@ -198,7 +215,10 @@ def flashinfer(example: Example, clones: Clones) -> list[Row]:
 
 
 def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
-    """Put what a function of this module reads in a process of its own into a row, or why it reads nothing."""
+    """Add to a row what a function of this module reads, or why it reads nothing.
+
+    The function runs in a separate process.
+    """
     try:
         row[which] = float(
             run(["-m", "tests.record.ported", "--child", function, *map(str, words)])
@@ -208,7 +228,10 @@ def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
 
 
 def run(words: Sequence[str]) -> str:
-    """The last line that a Python process prints. Raises RuntimeError with its last words."""
+    """Return the last line that a Python process prints.
+
+    Raises RuntimeError with its last words.
+    """
     command = [sys.executable, *words]
     root = DATA.parents[2]
     done = subprocess.run(
@@ -247,8 +270,10 @@ def tensaras_case(engine: str, problem: str, solution: str, case: str) -> float:
 
 
 def printed_by(folder: str, example: str, call: str) -> float:
-    """The TFLOP/s that a call in an example prints, in a child. folder: of the package flashinfer, of which some files
-    import compiled code: what the examples take from these is defined here.
+    """Return the TFLOP/s that a call in an example prints, in a child.
+
+    folder: of the package flashinfer, of which some files import compiled code: what the examples
+        take from these is defined here
     """
     module("flashinfer", __path__=[str(Path(folder) / "flashinfer")])
     module(

@@ -1,7 +1,9 @@
-"""Writes worklog/kernel/ptx: PTX for machines without NVRTC, each kernel's resources, and the ladder's memory counts.
+"""Writes worklog/kernel/ptx.
 
-Run `make ptx` (`python -m tests.record.ptx`), which needs no GPU, after a kernel has changed. A test compiles again and
-compares.
+PTX for machines without NVRTC, each kernel's resources, and the ladder's memory counts.
+
+Run `make ptx` (`python -m tests.record.ptx`), which needs no GPU, after a kernel has changed. A
+test compiles again and compares.
 """
 
 import json
@@ -24,16 +26,19 @@ SHAPE = Shape.of(4096)
 
 
 def programs() -> list[tuple[str, Program]]:
-    """What is shipped, each with the name of its PTX file: a rung's name, or the name of a gate kernel's source, whose
-    kernels are one module.
+    """Return what is shipped, each with the name of its PTX file.
+
+    That is a rung's name, or the name of a gate kernel's source, whose kernels are one module.
     """
     of_gate = [(Path(program.name).stem, program) for program in (sgemm.DIFFER, *checker.PROGRAMS)]
     return [*((rung.name, rung.program) for rung in LADDER), *of_gate]
 
 
 def shipped() -> tuple[dict[str, Any], dict[str, str]]:
-    """The index, for each program its hash, its symbol and its resources; and PTX by file name, without comments, which
-    hold the compiler's build number.
+    """Return the index, and PTX by file name.
+
+    The index has for each program the hash, the symbol and the resources. The PTX has no
+    comments, which hold the compiler's build number.
     """
     entries = []
     modules = {}
@@ -58,7 +63,7 @@ def shipped() -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def count(rung: Kernel) -> MemoryCounts:
-    """A rung's memory counts at 4096."""
+    """Return a rung's memory counts at 4096."""
     out = compile_cuda(rung.program, ARCH)
     return counts_at(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE)
 

@@ -1,7 +1,10 @@
-"""Put rungs with a fault on a rare path through the gate on the emulator: `python -m tests.record.rare_paths [N]`.
+"""Put rungs with a fault on a rare path through the gate on the emulator.
 
-A mutant has one condition on the shape, the scalars, an address or the block in front of a fault. It should be refused,
-or pass with a clause that names its line; the table counts both, and prints those that pass in silence.
+`python -m tests.record.rare_paths [N]`.
+
+A mutant has one condition on the shape, the scalars, an address or the block in front of a fault.
+It should be refused, or pass with a clause that names its line; the table counts both, and prints
+those that pass in silence.
 """
 
 import random
@@ -15,7 +18,8 @@ from worklog.kernel import Kernel, rung
 from worklog.runner.check import check
 
 RUNGS = (
-    "naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "vectorized", "conflict_free", "double_buffered",
+    "naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "vectorized", "conflict_free",
+    "double_buffered",
     "autotuned", "warptiled", "async_copies", "specialized", "tf32",
 )  # fmt: skip
 BEHIND = "float* C) {\n"
@@ -31,7 +35,7 @@ SMALLEST = 2  # steps of the domain
 
 
 def condition(kernel: Kernel, rng: random.Random) -> str:
-    """A condition that some launch in the kernel's domain meets."""
+    """Return a condition that some launch in the kernel's domain meets."""
     domain = kernel.domain
     steps = {"M": domain.m, "N": domain.n, "K": domain.k}
     (x, sx), (y, sy) = rng.sample(sorted(steps.items()), 2)
@@ -54,13 +58,16 @@ def condition(kernel: Kernel, rng: random.Random) -> str:
         "mask": f"(({x} | {y}) & {4 * max(sx, sy) - 1}) == 0",
         "blocks": f"gridDim.x * gridDim.y == {few}",
         "block": f"blockIdx.{rng.choice('xy')} == {rng.randint(1, most)}",
-        "block and size": f"blockIdx.{tile.get(x, 'x')} % {few} == {few - 1 if few <= most else 1} && {y} > {sy * few}",
+        "block and size": (f"blockIdx.{tile.get(x, 'x')} % {few} == "
+                          f"{few - 1 if few <= most else 1} && {y} > {sy * few}"),
         "alpha": f"alpha == {rng.choice((-3.5, 0.1, 1e-3, 7.0, -0.75, 100.0))}f",
         "small beta": f"beta > {rng.choice((3, 10, 100))}.0f",
-        "scalars": f"alpha == {rng.choice((-1.0, 2.0, 0.5))}f && beta == {rng.choice((1.0, -2.0, 3.0))}f",
+        "scalars": (f"alpha == {rng.choice((-1.0, 2.0, 0.5))}f && beta == "
+                   f"{rng.choice((1.0, -2.0, 3.0))}f"),
         "equal scalars": f"alpha == beta && alpha > {rng.choice((1.0, 2.5))}f",
         "tiny": f"fabsf(alpha) < {rng.choice((1e-3, 1e-6))}f && alpha != 0.0f",
-        "address": f"((size_t){rng.choice('ABC')} & {rng.choice((63, 127, 255))}) == {16 * rng.randint(1, 3)}",
+        "address": (f"((size_t){rng.choice('ABC')} & {rng.choice((63, 127, 255))}) == "
+                   f"{16 * rng.randint(1, 3)}"),
         "two addresses": "(((size_t)A ^ (size_t)B) & 32) != 0",
         "address and size": f"((size_t){rng.choice('ABC')} & 31) == 16 && {x} % {sx * few} == 0",
         "scalar and size": f"alpha == {rng.choice((-1.0, 3.0))}f && {x} == {sx * few}",
@@ -69,7 +76,7 @@ def condition(kernel: Kernel, rng: random.Random) -> str:
 
 
 def mutant(rng: random.Random) -> tuple[Kernel, str, int]:
-    """A rung with a fault, what was added, and the line."""
+    """Return a rung with a fault, what was added, and the line."""
     kernel = rung(rng.choice(RUNGS))
     fault = rng.choice(FAULTS)
     where = condition(kernel, rng)
@@ -107,7 +114,8 @@ def main(count: int) -> None:
         counts["cpu s"] += round(time.process_time() - started)
         if result != "refused":
             print(
-                f"{number}: {result}: {kernel.name}:{line}: {added}: {getattr(verdict, 'result', verdict)}",
+                f"{number}: {result}: {kernel.name}:{line}: {added}: "
+                f"{getattr(verdict, 'result', verdict)}",
                 flush=True,
             )
     print(dict(counts))

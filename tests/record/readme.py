@@ -1,5 +1,7 @@
-"""The parts of the README that come from the shipped recordings: its pictures with their numbers, and its comparison
-with other harnesses. Their words stand in readme.toml. `python -m tests.record.readme` rewrites them.
+"""The parts of the README that come from the shipped recordings.
+
+Its pictures with their numbers, and its comparison with other harnesses. Their words stand in
+readme.toml. `python -m tests.record.readme` rewrites them.
 """
 
 import json
@@ -41,7 +43,7 @@ PICTURE = """\
 
 
 def parts() -> dict[str, str]:
-    """The text of each part."""
+    """Return the text of each part."""
     recorded = at_4096()
     return {
         "introduction": introduction(),
@@ -65,7 +67,7 @@ def chapter(name: str) -> Run:
 
 
 def bubble() -> str:
-    """The launch bubble of the headline's kernel on the machine of the article's recording."""
+    """Return the launch bubble of the headline's kernel on the article's machine."""
     run = recorded_run()
     kernel, shape = CANCELLING
     [correct] = run.select(kernel, shape, {})
@@ -84,7 +86,10 @@ def bubble() -> str:
 
 
 def in_a_row(kernel: str) -> float:
-    """How many times as fast as cuBLAS, launched many times without another kernel between: energy over power."""
+    """How many times as fast as cuBLAS, launched many times without another kernel between.
+
+    Energy over power.
+    """
     launched = {
         m.kernel: m.work
         for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements
@@ -94,7 +99,10 @@ def in_a_row(kernel: str) -> float:
 
 
 def pictures(run: Run) -> str:
-    """The picture of both ladders with its numbers. run: the recorded rungs at 4096."""
+    """Return the picture of both ladders with its numbers.
+
+    run: the recorded rungs at 4096
+    """
     plain, tensor = leaders(run.measurements)
     assert plain is not None and tensor is not None, "the recordings hold both ladders"
     libraries = {m.kernel: m for m in chapter("h200_libraries").select(shape=plain.problem)}
@@ -117,7 +125,10 @@ def pictures(run: Run) -> str:
 
 
 def chapters(run: Run) -> str:
-    """The words on the timed rungs past the article's, and their picture. run: the recorded rungs at 4096."""
+    """Return the words on the timed rungs past the article's, and their picture.
+
+    run: the recorded rungs at 4096
+    """
     timed = {m.kernel: m for m in run.measurements}
     named = list[Measurement]()
     shares = {}
@@ -161,7 +172,10 @@ def chapters(run: Run) -> str:
 def picture(
     name: str, measurements: Iterable[Measurement], numbers: Mapping[str, object]
 ) -> tuple[str, str]:
-    """A figure, on a light page and on a dark one, and its text, with the label of the measurements."""
+    """Return a figure, on a light page and on a dark one, and its text.
+
+    The text has the label of the measurements.
+    """
     names = dict[str, list[str]]()
     for m in measurements:
         names.setdefault(m.label, []).append(f"`{m.kernel}`")
@@ -175,8 +189,9 @@ def picture(
 
 
 def changes() -> str:
-    """What `worklog compare` writes for a pull request, of two recorded processes, the new one with the slower kernel;
-    and how often the rule is wrong.
+    """Return what `worklog compare` writes for a pull request, and how often it is wrong.
+
+    It compares two recorded processes, the new one with the slower kernel.
     """
     document = json.loads(recordings("compare")["h100"].read_text(encoding="utf-8"))
     sides = []
@@ -201,7 +216,10 @@ def changes() -> str:
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """The rows of readme.toml, each cell linked to what backs it, and the recorded readings with their label."""
+    """Return the rows of readme.toml, and the recorded readings with their label.
+
+    Each cell is linked to what backs it.
+    """
     rows = [
         [
             row["about"],

@@ -1,4 +1,7 @@
-"""What the programs of this folder share: clones of public repositories, and recordings of what became of kernels."""
+"""What the programs of this folder share.
+
+Clones of public repositories, and recordings of what became of kernels.
+"""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -26,15 +29,16 @@ SOURCES = (
 
 
 def git(*words: str) -> str:
-    """What a git command prints. Raises CalledProcessError."""
+    """Return what a git command prints. Raises CalledProcessError."""
     return subprocess.run(
         ("git", *words), check=True, capture_output=True, encoding="utf-8"
     ).stdout.strip()
 
 
 def cloned(repository: str, commit: str, below: Path) -> Path:
-    """A clone owner/name of a public repository at a commit, with its sources only, made where it is absent. Raises
-    CalledProcessError.
+    """Return a clone owner/name of a public repository at a commit, with its sources only.
+
+    It is made if it is absent. Raises CalledProcessError.
     """
     clone = below / repository
     if not clone.exists():
@@ -52,7 +56,10 @@ def cloned(repository: str, commit: str, below: Path) -> Path:
 
 
 def document(kind: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
-    """A table of what the emulator found as a recording, with the time and what made it."""
+    """Return a table of what the emulator found as a recording.
+
+    It has the time and what made it.
+    """
     made = f"{label(ARCH)} · NVRTC {'.'.join(map(str, nvrtc_version()))}"
     utc = datetime.now(UTC).isoformat(timespec="seconds")
     return {"kind": kind, "schema": 1, "utc": utc, "label": made, "rows": rows, **more}

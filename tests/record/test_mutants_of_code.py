@@ -1,5 +1,6 @@
-"""A mutant of the code has a name that no formatter changes, and is noticed by a test that fails, not by one that is
-too slow or takes its process with it.
+"""A mutant of the code has a name that no formatter changes.
+
+It is noticed by a test that fails, not by one that is too slow or takes its process with it.
 """
 
 import os
@@ -118,7 +119,8 @@ def test_equivalents_are_names_each_with_a_reason():
         (
             ["dies", "is_late", "waits", "passes"],
             Answer(
-                why="test_mutant.py::test_dies ends its process, test_mutant.py::test_is_late takes too long, "
+                why="test_mutant.py::test_dies ends its process, test_mutant.py::test_is_late "
+                "takes too long, "
                 "test_mutant.py::test_waits takes too long"
             ),
         ),
@@ -131,7 +133,7 @@ def test_a_late_test_or_a_dead_process_is_no_failure(names, answer, forks):
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
-    """A pytest that forks for each request."""
+    """Yield a pytest that forks for each request."""
     folder = tmp_path_factory.mktemp("forks")
     (folder / "test_mutant.py").write_text(TESTS, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The programs that make recordings: ported examples, mutants, kernels of public repositories, and intervals."""
+"""The programs that make recordings.
+
+Ported examples, mutants, kernels of public repositories, and intervals.
+"""
 
 import ast
 import json
@@ -62,7 +65,9 @@ class Output(list):
 normalize_outputs = lambda computed: (Output(),)
 def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
     assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
-    return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
+    if case["name"] == "n = 1":
+        return {"runtime_ms": solution(*inputs)}
+    return {"status": "WRONG_ANSWER"}
 """
 PROBLEM = """
 class Doubled:
@@ -110,7 +115,10 @@ def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another,
 
 
 def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder, monkeypatch):
-    """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
+    """The whole way to a child process on the virtual GPU.
+
+    The program answers as NVBench does.
+    """
     monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
     times = [
         {
@@ -246,7 +254,7 @@ def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name():
 
 
 def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcome:
-    """What becomes of the first such edit of a kernel."""
+    """Return what becomes of the first such edit of a kernel."""
     every = edits(mutants.kernels()[name].source)
     return tried(
         name,
@@ -303,7 +311,10 @@ def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
 
 
 def test_functions_of_a_process_take_a_mutants_code_unless_a_closure_loses_a_variable(tmp_path):
-    source = "class A:\n    def f(self, n):\n        def g():\n            return n + 1\n        return g\n"
+    source = (
+        "class A:\n    def f(self, n):\n        def g():\n            return n + 1\n        "
+        "return g\n"
+    )
     path = written(tmp_path / "work.py", source)
     names: dict[str, Any] = {}
     exec(compile(source, str(path), "exec"), names)
@@ -348,7 +359,7 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
 
 
 def product_in(folder: Path, text: str) -> corpus.Checked:
-    """The verdict of the corpus on the only kernel of a file."""
+    """Return the verdict of the corpus on the only kernel of a file."""
     written(folder / "gemm.cu", text)
     ((kernel,),) = corpus.files_of(folder)
     return corpus.checked(kernel)
@@ -386,8 +397,10 @@ POINTS = {
 
 
 def test_what_notebook_09_states_about_the_recording():
-    """Of 200 pairs in one process, and of all pairs across 25 processes: 95 to 96.5 % are expected (Student's t with 8
-    degrees of freedom for each reading, and about 16 for a difference), and 2 % are chance.
+    """Of 200 pairs in one process, and of all pairs across 25: 95 to 96.5 % are expected.
+
+    Student's t with 8 degrees of freedom for each reading, and about 16 for a difference, and 2 %
+    are chance.
     """
     assert tuple(POINTS) == WORKS and [point["kernels"] for point in POINTS.values()] == [
         2,
@@ -405,7 +418,10 @@ def test_what_notebook_09_states_about_the_recording():
 
 
 def test_what_differs_between_processes_is_as_recorded():
-    """Between readings in one process and between processes together; 25 processes know the latter to 15 %."""
+    """Between readings in one process and between processes together.
+
+    25 processes know the latter to 15 %.
+    """
     drifts = []
     for work in (("cuBLAS", 256), ("shared", 256)):
         scaled = at_one_clock(POINTS[work])

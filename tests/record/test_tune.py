@@ -21,7 +21,10 @@ from worklog.runner.execute import carry_out
 
 
 def truth_of(before):
-    """A GPU whose kernels differ from the table: guesses are off by far, and so is the rate of the memory."""
+    """Return a GPU whose kernels differ from the table.
+
+    Guesses are off by far, and so is the rate of the memory.
+    """
     rng = Random(0)
     new = []
     for tile in before.tiles:
@@ -38,7 +41,10 @@ def truth_of(before):
 
 @pytest.fixture
 def known(monkeypatch, tmp_path):
-    """The table, and one of the true times, which the virtual GPU measures with an error of about 3 %."""
+    """Return the table, and one of the true times.
+
+    The virtual GPU measures the true times with an error of about 3 %.
+    """
     before = table()
     rng = Random(1)
     truth = truth_of(before)
@@ -143,7 +149,8 @@ def test_few_points_move_a_measured_tile_little_and_a_guess_much():
 
 def test_what_is_measured_on_a_virtual_gpu_becomes_points(monkeypatch, tmp_path):
     (tmp_path / "host.py").write_text(
-        "from tests.exploits.arrays import xp\ndef product(alpha, A, B, beta, C):\n    xp.gemm(alpha, A, B, beta, C)\n"
+        "from tests.exploits.arrays import xp\ndef product(alpha, A, B, beta, C):\n    "
+        "xp.gemm(alpha, A, B, beta, C)\n"
     )
     host = Kernel.from_function(f"{tmp_path}/host.py:product")
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))

@@ -1,11 +1,13 @@
 """Tunes the table of `best` on this GPU, and records what `best` and `split` reach at other shapes.
 
-`python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 10 minutes.
-It draws 48 shapes by each of two seeds. At the first ones, it times the kernels that the table expects to be the
-fastest into OUT_tuning.jsonl, fits the table (worklog/kernel/ladder/best.json) to what came, writes it, there and beside the
-run, and prints what the fitted table chooses, and the regret: the share of its time that is above the fastest timed
-kernel's. At the others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it
-was slow. `--keep` leaves the table as it is. `--fit` fits it to the trials in OUT, without a GPU, and ends.
+`python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU;
+at most 10 minutes. It draws 48 shapes by each of two seeds. At the first ones, it times the kernels
+that the table expects to be the fastest into OUT_tuning.jsonl, fits the table
+(worklog/kernel/ladder/best.json) to what came, writes it, there and beside the run, and prints what
+the fitted table chooses, and the regret: the share of its time that is above the fastest timed
+kernel's. At the others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS,
+and `best` where it was slow. `--keep` leaves the table as it is. `--fit` fits it to the trials in
+OUT, without a GPU, and ends.
 """
 
 import json
@@ -51,12 +53,17 @@ FAR = 2.0
 TUNING_S = 340
 RESULT_S = 240
 # Where best was slower than cuBLAS on an H100.
-SLOW = "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640"
+SLOW = (
+    "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 "
+    "769x255x1279 2049x1021x640"
+)
 SLOW += " 1000x1536x3072 769x1000x4095"
 # Like these, and not among the shapes of the result: the draws have few that are thin and large.
 MORE = (
-    "1x6144x3000 1x3001x6000 1x7000x700 1x7001x600 1x600x7000 1x701x7000 1x1500x1500 1x9000x9000 5000x1x6000 8000x1x600"
-    " 2x6000x4000 2x3001x3000 3x2000x5000 6x5000x5000 9x5000x3001 5000x4x5000 5000x8x3000 41x6000x5000 80x4097x1000 "
+    "1x6144x3000 1x3001x6000 1x7000x700 1x7001x600 1x600x7000 1x701x7000 1x1500x1500 1x9000x9000 "
+    "5000x1x6000 8000x1x600"
+    " 2x6000x4000 2x3001x3000 3x2000x5000 6x5000x5000 9x5000x3001 5000x4x5000 5000x8x3000 "
+    "41x6000x5000 80x4097x1000 "
     "700x300x1501 1100x1400x2500"
 )
 SHORT: Changes = (("most_samples", 50), ("budget_s", 0.4), ("hot_ms", 0.0))
@@ -66,8 +73,8 @@ SUMS = ("sum_us", "sum_gbs")
 SHARED = ("launch_us", "read_gbs", "row_bytes", *SUMS)  # by all tiles
 LEAST_BLOCK_US = 0.1  # to begin with: no factor moves 0
 ROUNDS = 4
-# Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as much as a point,
-# and a guess by five times as much.
+# Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as
+# much as a point, and a guess by five times as much.
 PRIOR = 4.0
 PRIOR_OF_GUESS = 0.04
 STEPS = [1.05**n for n in (-8, -4, -2, -1, 1, 2, 4, 8)]
@@ -75,7 +82,10 @@ STEPS = [1.05**n for n in (-8, -4, -2, -1, 1, 2, 4, 8)]
 
 @dataclass(frozen=True)
 class Trial:
-    """A kernel at a shape: its entry, which tells the tile, its parts of K, and the expected microseconds."""
+    """A kernel at a shape.
+
+    Its entry, which tells the tile, its parts of K, and the expected microseconds.
+    """
 
     shape: Shape
     entry: str
@@ -90,7 +100,10 @@ class Trial:
 
 
 class Point(NamedTuple):
-    """What a kernel took in so many parts of K, by its entry, or "split"; and its share of cuBLAS."""
+    """What a kernel took in so many parts of K, by its entry, or "split".
+
+    And its share of cuBLAS.
+    """
 
     shape: Shape
     entry: str
@@ -117,7 +130,10 @@ def spoken(tile: Tile, parts: int) -> str:
 
 
 def trials(shape: Shape, card: Gpu) -> list[Trial]:
-    """Of each kernel that takes a shape, with the parts that are expected to be best; the fastest one first."""
+    """Of each kernel that takes a shape, with the parts that are expected to be best.
+
+    The fastest one first.
+    """
     first = dict[str, Trial]()
     listed = candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card)
     for us, make in sorted(listed, key=itemgetter(0)):
@@ -129,10 +145,12 @@ def trials(shape: Shape, card: Gpu) -> list[Trial]:
 
 
 def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
-    """What to time: at each shape, the tiles near the best one, and split; and each guess at the shapes where it comes
-    nearest to the best one. Those expected to be the fastest, and guesses, come first, in case that the time is over;
-    split, whose kernels differ at each shape and so are compiled there, comes last. Shape by shape, since each needs
-    its inputs.
+    """Return what to time.
+
+    At each shape, the tiles near the best one, and split; and each guess at the shapes where it
+    comes nearest to the best one. Those expected to be the fastest, and guesses, come first, in
+    case that the time is over; split, whose kernels differ at each shape and so are compiled
+    there, comes last. Shape by shape, since each needs its inputs.
     """
     rank = dict[Trial, int]()
     of_guesses = dict[str, list[tuple[float, Trial]]]()
@@ -169,7 +187,7 @@ def timed_trials(listed: Sequence[Trial], out: Path) -> Run:
 
 
 def points_of(run: Run) -> Points:
-    """What the trials of a run took."""
+    """Return what the trials of a run took."""
     points = list[Point]()
     for m in run.measurements:
         entry, _, parts = m.kernel.rpartition(" ")
@@ -185,12 +203,12 @@ def points_of(run: Run) -> Points:
 
 
 def as_users(kernel: Kernel, name: str) -> Kernel:
-    """A kernel under a name of its own."""
+    """Return a kernel under a name of its own."""
     return replace(kernel, name=name, number=None, idea="")
 
 
 def timed(jobs: list[Job], kernels: list[Kernel], out: Path, seconds: float) -> Run:
-    """What can be measured in this time."""
+    """Return what can be measured in this time."""
     stop = threading.Event()
     timer = threading.Timer(seconds, stop.set)
     timer.start()
@@ -207,7 +225,10 @@ def mean(ratios: Iterable[float]) -> float:
 
 
 def fitted(of: TimeTable, points: Points) -> TimeTable:
-    """The table that fits these points: in turn, what all tiles share, and each tile's times; then split."""
+    """Return the table that fits these points.
+
+    In turn, what all tiles share, and each tile's times; then split.
+    """
     by_entry = {
         entry_of(tile): [point for point in points if point.entry == entry_of(tile)]
         for tile in of.tiles
@@ -244,8 +265,9 @@ def fitted(of: TimeTable, points: Points) -> TimeTable:
 
 
 def fit(of: TimeTable, now: Tile, first: Tile, points: Points) -> Tile:
-    """The tile with the times that fit these points and the first times (ridge regression), so that few points move a
-    measured tile little. Without points, it stays.
+    """Return the tile with the times that fit these points and the first times.
+
+    Ridge regression, so that few points move a measured tile little. Without points, it stays.
     """
     prior = PRIOR if first.points else PRIOR_OF_GUESS
     return descended(
@@ -254,17 +276,20 @@ def fit(of: TimeTable, now: Tile, first: Tile, points: Points) -> Tile:
 
 
 def squared(of: TimeTable, tile: Tile, points: Points) -> float:
-    """The sum of squared errors, of logarithms."""
+    """Return the sum of squared errors, of logarithms."""
     return sum(log(point.us / of.us(tile, point.parts, point.shape)) ** 2 for point in points)
 
 
 def moved(now: TimeTable | Tile, first: TimeTable | Tile, names: Iterable[str]) -> float:
-    """The same of these numbers."""
+    """Return the same of these numbers."""
     return sum(log(getattr(now, name) / getattr(first, name)) ** 2 for name in names)
 
 
 def descended(now: T, names: Sequence[str], loss: Callable[[T], float]) -> T:
-    """With the numbers of these names for which the loss is least: steps of each, and of all, as long as one helps."""
+    """With the numbers of these names for which the loss is least.
+
+    Steps of each, and of all, as long as one helps.
+    """
     least = loss(now)
     before = -1.0
     while least != before:
@@ -279,7 +304,10 @@ def descended(now: T, names: Sequence[str], loss: Callable[[T], float]) -> T:
 
 
 def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
-    """What the table chooses at each shape, what that took where it was timed, and the fastest that was timed."""
+    """Return what the table chooses at each shape.
+
+    With what that took where it was timed, and the fastest that was timed.
+    """
     by_entry = {entry_of(tile): tile for tile in table().tiles}
     rows = list[dict[str, str]]()
     ratios = dict[Shape, float]()
@@ -301,7 +329,10 @@ def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
             row |= {"of cuBLAS": f"{point.share or 0:.3f}"}
         rows.append(row)
     notes = [
-        f"regret at {len(ratios)} of {len(rows)} shapes: mean {100 * mean(ratios.values()) - 100:.1f} %"
+        (
+            f"regret at {len(ratios)} of {len(rows)} shapes: mean "
+            f"{100 * mean(ratios.values()) - 100:.1f} %"
+        )
     ]
     if ratios:
         worst = max(ratios, key=ratios.__getitem__)
@@ -371,7 +402,8 @@ def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> Non
     card = gpu()
     kinds = {shape: kind for shape, kind in drawn(COUNT, result).items() if keep or shape not in at}
     print(
-        f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}"
+        f"{len(kinds)} shapes by seed {result}, the table by "
+        f"{'the package' if keep else f'seed {tuning}'}"
     )
     if not keep:
         run = timed_trials(tried(at, card), out.with_name(f"{out.stem}_tuning.jsonl"))
@@ -393,7 +425,8 @@ def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> Non
     ]
     if taken:
         print(
-            f'mode="split" at {len(taken)} shapes: geometric mean {mean(taken):.3f} of cuBLAS, lowest {min(taken):.3f}'
+            f'mode="split" at {len(taken)} shapes: geometric mean {mean(taken):.3f} of cuBLAS, '
+            f"lowest {min(taken):.3f}"
         )
 
 

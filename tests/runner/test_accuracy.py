@@ -1,4 +1,7 @@
-"""The accuracy contract of worklog.sgemm: no kernel misses its bound, and max_error takes one that keeps it."""
+"""The accuracy contract of worklog.sgemm.
+
+No kernel misses its bound, and max_error takes one that keeps it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A verdict outlives what follows it; its advice is right when followed; and a seed repeats a report."""
+"""A verdict outlives what follows it.
+
+Its advice is right when followed; and a seed repeats a report.
+"""
 
 import itertools
 import json
@@ -166,7 +169,10 @@ def test_the_advised_domain_has_the_least_multiples_and_the_kernel_passes_in_it(
 
 
 def test_a_domain_in_which_a_larger_shape_is_wrong_is_not_advised():
-    """Whole tiles make it right at the small shapes that advice is searched at, and not at all edge shapes."""
+    """Whole tiles make it right at the small shapes that advice is searched at.
+
+    But not at all edge shapes.
+    """
     both = UNGUARDED.replace("C[row * N + col] =", "C[row * N + col] = M > 96 ? 0.0f :", 1)
     result = worklog(both, *LAUNCH)
     assert result.exit_code == 1 and "--domain '" not in result.stdout, result.output
@@ -193,11 +199,15 @@ def test_the_cause_is_named_and_what_to_do(source, launch, said):
 def test_terms_that_are_added_in_place_of_the_last_ones_are_named():
     stale = PLAIN.replace(
         "acc += A[row * K + k] * B[k * N + col]",
-        "{ int from = K >= 8 && k >= K - 4 ? k - 4 : k; acc += A[row * K + from] * B[from * N + col]; }",
+        "{ int from = K >= 8 && k >= K - 4 ? k - 4 : k; acc += A[row * K + from] * B[from * N + "
+        "col]; }",
     )
     assert stale != PLAIN
     result = worklog(stale, *LAUNCH)
-    said = r"The last 4 terms, from k = \d+, are missing in every wrong element, and the 4 before them are added twice"
+    said = (
+        r"The last 4 terms, from k = \d+, are missing in every wrong element, and the 4 before "
+        r"them are added twice"
+    )
     assert re.search(said, result.stdout), result.output
 
 
@@ -226,7 +236,8 @@ def test_a_report_is_the_verdict_the_findings_and_a_few_lines():
 
 BRANCHES = PLAIN.replace(
     "  float acc",
-    "  if (M > 1500 && N > 1300 && K == 77) alpha = -alpha;\n  if (M % 97 == 41) beta = beta;\n  float acc",
+    "  if (M > 1500 && N > 1300 && K == 77) alpha = -alpha;\n  if (M % 97 == 41) beta = beta;\n  "
+    "float acc",
 )
 
 

@@ -1,5 +1,7 @@
-"""Several baselines: each alternates with each kernel, is gated like a kernel, and has a column of its own; and the
-gate's roof: a time is possible or not by the datapath that the kernel's code uses.
+"""Several baselines, and the gate's roof.
+
+Each baseline alternates with each kernel, is gated like a kernel, and has a separate column. A
+time is possible or not by the datapath that the kernel's code uses.
 """
 
 import sys
@@ -245,7 +247,7 @@ class Faster(VirtualArrays):
     ],
 )
 def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
-    """A rung's code, with results that are right, at a speed of so many times the peak of the FP32 lanes."""
+    """Return a rung's code, with right results, at a speed of so many FP32 peaks."""
     session = VirtualSession(Machine())
     session.loaded[name] = subject = VirtualBaseline(session.device, name)
     subject.operands = rung(name).load(EmulatedDevice()).operands

@@ -1,4 +1,7 @@
-"""`worklog check`: a user kernel goes through the ladder's gate, and every mistake in how to launch it is one line."""
+"""`worklog check`.
+
+A user kernel goes through the ladder's gate, and every mistake in how to launch it is one line.
+"""
 
 import json
 import re
@@ -68,7 +71,8 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             r"\(\d+ of [\d,]+ M, \d+ of [\d,]+ N, \d+ of [\d,]+ K ran\); reads A and B where alpha is 0 \(seed \d+\)\n"
             r"mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n✓ 15 stages passed: exact on edge shapes; .*\n"
             r"(✓ .*\n)*✓ no race, .*\n.* registers .*\n"
-            r"· at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, bound by L1 lookups.*\n"
+            r"· at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, "
+            r"bound by L1 lookups.*\n"
             r"notebook 04 explains .*\ntime: \d+\.\d s\n\Z",
         ),
         (
@@ -76,7 +80,8 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             LAUNCH,
             1,
             r"^failed at exact on edge shapes \(seed \d+\)\n"
-            r"✗ exact on edge shapes: .*Only the last column: a bound may be off by one\.\n(    .*\n)*"
+            r"✗ exact on edge shapes: .*Only the last column: a bound may be off by one\.\n(    "
+            r".*\n)*"
             r"    \.{23}o\nmine\.cu: mine at (.*\n)*time: \d+\.\d s$",
         ),
         (TILES, ON_TILES, 0, "passed as fp32"),
@@ -96,15 +101,19 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             f"// Domain: M == N\n{PLAIN.replace('col >= N', 'col >= M')}",
             LAUNCH,
             1,
-            r"· the domain in a comment isn't read, so every shape is checked: cannot read the domain 'M == N': give "
-            r"(.*\n)*· the domain in a comment isn't read: if mine doesn't take every shape, state one by --domain",
+            r"· the domain in a comment isn't read, so every shape is checked: cannot read the "
+            r"domain 'M == N': give "
+            r"(.*\n)*· the domain in a comment isn't read: if mine doesn't take every shape, "
+            r"state one by --domain",
         ),
         (
             TILES.replace("A[row * K", "A[row * M"),
             LAUNCH,
             1,
-            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*(whole tiles|exchanged))"
-            r"(.*\n)*· at a small square shape, mine is right: an index or the grid uses one of M, N and K",
+            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*(whole "
+            r"tiles|exchanged))"
+            r"(.*\n)*· at a small square shape, mine is right: an index or the grid uses one of "
+            r"M, N and K",
         ),
         (
             PLAIN,
@@ -112,7 +121,8 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             1,
             "· at a small square shape, mine is right",
         ),
-        # It takes whole tiles along K, and has a mistake for long K: nothing is in place of another.
+        # It takes whole tiles along K, and has a mistake for long K: nothing is in place of
+        # another.
         (
             TILES.replace("k < K;", "k < (K + 15) / 16 * 16;").replace("= 0.0f;", "= K > 60;")
             + BY_TILES,
@@ -124,7 +134,10 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             TILES.replace("A[row * K", "A[1 + row * K"),
             LAUNCH,
             1,
-            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.*\n(?!(.|\n)*(whole tiles|exchanged|square))",
+            (
+                r"✗ launch: mine\.cu:\d+: global-out-of-bounds.*\n(?!(.|\n)*(whole "
+                r"tiles|exchanged|square))"
+            ),
         ),
         *(
             (source, TURNED, 1, f"exchanged: .* mine is right with --grid '{re.escape(LAUNCH[1])}'")
@@ -168,7 +181,10 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
                 "M % 8 == 0, N % 8 == 0, K % 8 == 0",
             ),
             1,
-            r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block(.*\n)*✗ mine\.cu:8: shared-race: .* of Bs, ",
+            (
+                r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block(.*\n)*✗ mine\.cu:8: "
+                r"shared-race: .* of Bs, "
+            ),
         ),
         (
             SEVERAL,
@@ -211,7 +227,10 @@ def test_for_machines():
         (
             SEVERAL,
             (),
-            "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several in a function as",
+            (
+                "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several "
+                "in a function as"
+            ),
         ),
         (
             PLAIN.replace("float alpha", "double alpha"),
@@ -341,18 +360,21 @@ def test_a_kernel_that_keeps_a_variable_is_launched_with_more_blocks_than_run_at
     )
 
 
-# A block that finds the mark of this launch has nothing to do; the marks of blocks come round after 64 launches.
+# A block that finds the mark of this launch has nothing to do; the marks of blocks come round after
+# 64 launches.
 MARKS = PLAIN.replace(
     "__global__",
     "__device__ unsigned char marks[1 << 16];\n__device__ unsigned launches, left;\n__global__",
     1,
 ).replace(
     "  if (row",
-    "  __shared__ bool marked;\n  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;\n"
+    "  __shared__ bool marked;\n  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = "
+    "gridDim.x * gridDim.y;\n"
     "  const unsigned char mark = *(volatile unsigned*)&launches % 64 + 1;\n"
     "  if (threadIdx.x + threadIdx.y == 0) marked = marks[id] == mark, marks[id] = mark;\n"
     "  __threadfence();\n  __syncthreads();\n"
-    "  if (threadIdx.x + threadIdx.y == 0 && atomicInc(&left, blocks - 1) == blocks - 1) atomicAdd(&launches, 1);\n"
+    "  if (threadIdx.x + threadIdx.y == 0 && atomicInc(&left, blocks - 1) == blocks - 1) "
+    "atomicAdd(&launches, 1);\n"
     "  if (marked) return;\n  if (row",
 )
 
@@ -423,7 +445,7 @@ def test_code_that_contradicts_its_class_is_a_warning():
     assert "!" not in str(checked(PLAIN))
 
 
-# ------------------------------------------------------------------------------------------------- in a child process
+# ------------------------------------------------------------------------------- in a child process
 
 
 def test_a_kernel_that_ends_its_process_fails(pids):
@@ -445,10 +467,13 @@ OWN_WRITE = PLAIN.replace(
 @pytest.mark.parametrize(
     ("source", "child", "accepted", "said"),
     [
-        (PLAIN, JOB, True, r"^passed as fp32(.*\n)*✓ precision: (.*\n)*✓ precision \(emulated\): (.*\n)*✓ no race, "),
+        (PLAIN, JOB, True, (r"^passed as fp32(.*\n)*✓ precision: (.*\n)*✓ precision \(emulated\): "
+                           r"(.*\n)*✓ no race, ")),
         (OWN_WRITE, JOB, False, r"✗ launch \(emulated\): mine\.cu:7: read-only-load: "),
-        (PLAIN.replace("alpha * acc :", "acc :"), JOB, False, r"✗ exact on edge shapes: (.*\n)*✗ .* \(emulated\): at"),
-        (TEXTURED, FOREIGN, True, r"· not run on the emulator \(mine\.cu:4: txq(.*\n)*✓ 1 stage passed: all\n"),
+        (PLAIN.replace("alpha * acc :", "acc :"), JOB, False, (r"✗ exact on edge shapes: (.*\n)*✗ "
+                                                              r".* \(emulated\): at")),
+        (TEXTURED, FOREIGN, True, (r"· not run on the emulator \(mine\.cu:4: txq(.*\n)*✓ 1 stage "
+                                  r"passed: all\n")),
         (LONG, FOREIGN, True, r"· not run on the emulator \(after 20,000 instr"),
     ],
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""A child process: it answers on a pipe of its own, is ended while it works, and never outlives its parent."""
+"""A child process.
+
+It answers on a pipe of its own, is ended while it works, and never outlives its parent.
+"""
 
 import os
 import signal
@@ -88,7 +91,8 @@ def started(*words, **how):
     return process
 subprocess.Popen = started
 def then(*_): {then}
-for _ in run_child({{}}, {progress}, timeout_s=300.0, command=(sys.executable, "-c", {source!r})): then()
+command = (sys.executable, "-c", {source!r})
+for _ in run_child({{}}, {progress}, timeout_s=300.0, command=command): then()
 """
 JOB = """
 import ctypes, os, sys
@@ -97,7 +101,8 @@ order, pipe = started()
 pipe.send("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
-# Its parent has gone before it says that it ends with it. It answers nothing: that would end it, too.
+# Its parent has gone before it says that it ends with it. It answers nothing: that would end it,
+# too.
 LATE = "import time; time.sleep(1.0)\n" + JOB.replace('pipe.send("ready")\n', "")
 
 
@@ -157,7 +162,7 @@ pipe.send(time.monotonic() - began)
     assert fastest < 0.5
 
 
-# ------------------------------------------------------------------------------------------- what the child does first
+# ------------------------------------------------------------------------ what the child does first
 
 
 def test_a_file_in_the_current_folder_is_not_taken_for_a_module(monkeypatch, tmp_path):

@@ -35,7 +35,8 @@ def test_the_time_of_a_launch_is_predicted_from_some_of_its_blocks(name):
 def test_a_long_check_says_how_long_it_takes_and_what_takes_seconds():
     said = estimate.warning(kernel_of("naive", {}), Shape.of(4096), BUDGET)
     pattern = (
-        r"^the check at 4096 on the emulator takes about [\d,]+ (h|min) on this machine: without --size it is checked "
+        r"^the check at 4096 on the emulator takes about [\d,]+ (h|min) on this machine: without "
+        r"--size it is checked "
         r"at \d+x\d+x\d+, in seconds; --size (\d+) takes about 10 s\n$"
     )
     found = re.search(pattern, said)

@@ -1,4 +1,7 @@
-"""The buffers of a timed loop: which launch gets which, at random places in a pool, and still checked."""
+"""The buffers of a timed loop.
+
+Which launch gets which, at random places in a pool, and still checked.
+"""
 
 import gc
 import weakref
@@ -258,7 +261,10 @@ class CodeInPlaces(NumpyDevice):
 def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_their_time(
     warm, long, keeps, codes, monkeypatch
 ):
-    """But not what keeps variables, which loading resets: one that stops after some launches would not get there."""
+    """But not what keeps variables, which loading resets.
+
+    One that stops after some launches would not get there.
+    """
     monkeypatch.setattr("worklog.runner.launches.SHORT_FLOPS", SHAPE.flops - long)
     device: Any = CodeInPlaces()
     checker = SgemmChecker(device, SHAPE, 0)

@@ -1,4 +1,7 @@
-"""Whatever a kernel does to its process, here it is a verdict: what was finished is kept, and the next one runs."""
+"""Whatever a kernel does to its process, here it is a verdict.
+
+What was finished is kept, and the next one runs.
+"""
 
 import re
 import signal
@@ -28,7 +31,7 @@ SHAPE = Shape.of(512)
 
 
 def measure(*names: str, **how: Any) -> Run:
-    """The kernels measured in foreign processes."""
+    """Return the kernels measured in foreign processes."""
     how = {"command": FOREIGN, **how}
     own = [mine(name) for name in dict.fromkeys(names) if name != "naive"]
     jobs = [product_job(name, SHAPE) for name in names]

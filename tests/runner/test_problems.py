@@ -38,7 +38,10 @@ class Doubled(worklog.Problem):
         return 2 * x
 
     def generate_test_cases(self):
-        return [self.case(f"n={n}", lambda rng, n=n: rng.integers(-9, 9, n).astype(self.dtype), n=n) for n in (3, 70)]
+        return [
+            self.case(f"n={n}", lambda rng, n=n: rng.integers(-9, 9, n).astype(self.dtype), n=n)
+            for n in (3, 70)
+        ]
 
     def get_extra_params(self, test_case):
         return [test_case["n"]]
@@ -54,7 +57,7 @@ def worklog(source: str, problem: str, *words: str, file: str = "mine.cu") -> Re
 
 
 def refused(result: Result) -> str:
-    """The only line of a usage error."""
+    """Return the only line of a usage error."""
     assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
     return result.stderr
 
@@ -291,9 +294,17 @@ def test_a_solution_may_compute_what_it_launches():
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [("signed char", -3), ("unsigned char", 200), ("short", -300), ("float", 0.5), ("double", 1e300),
-     ("__half", -2), ("long long", -(2**40)), ("bool", 1)],
-)  # fmt: skip
+    [
+        ("signed char", -3),
+        ("unsigned char", 200),
+        ("short", -300),
+        ("float", 0.5),
+        ("double", 1e300),
+        ("__half", -2),
+        ("long long", -(2**40)),
+        ("bool", 1),
+    ],
+)
 def test_a_kernel_gets_the_number_that_the_host_passes(kind, value):
     """Numbers of all types are recorded with their bits."""
     launch = SOFTMAX[SOFTMAX.index("  divide<<<") :].partition(";")[0] + ";"

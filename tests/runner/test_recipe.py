@@ -26,7 +26,10 @@ SLOWER = BENCHMARKS.replace("    return", "        xp.gemm(1.0, a, b, 0.0, c)\n 
 
 
 class Runner:
-    """A self-hosted runner: a clone of a repository, the virtual GPU's `worklog`, and a `gh` that keeps the comment."""
+    """A self-hosted runner.
+
+    A clone of a repository, the virtual GPU's `worklog`, and a `gh` that keeps the comment.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.clone = folder / "clone"
@@ -56,7 +59,7 @@ class Runner:
             subprocess.run(["git", *words.split()], check=True, capture_output=True)
 
     def steps(self, job: str, text: str) -> int:
-        """The exit code of the job's steps with these benchmarks committed."""
+        """Return the exit code of the job's steps with these benchmarks committed."""
         (self.clone / "benchmarks.py").write_text(text)
         git = "git -c user.name=x -c user.email=x@x"
         subprocess.run(

@@ -1,4 +1,7 @@
-"""A session checks a kernel at several sizes: what depends on no size is launched once, and the box stays stated."""
+"""A session checks a kernel at several sizes.
+
+What depends on no size is launched once, and the box stays stated.
+"""
 
 import pytest
 

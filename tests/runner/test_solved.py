@@ -80,7 +80,8 @@ def wrong(a, b, c, n):
 
 def lazy(a, b, c, n, calls=[]):
     calls.append(n)
-    xp.gemm(1.0, a, b, 0.0, c if len(calls) <= 4 else xp.empty(*a.shape))  # right while it is checked
+    # Right while it is checked.
+    xp.gemm(1.0, a, b, 0.0, c if len(calls) <= 4 else xp.empty(*a.shape))
 """
 
 

@@ -187,11 +187,12 @@ def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_
     assert all(pitfall.title[:40] in lines for pitfall in PITFALLS)
 
 
-# The time doesn't depend on these: watching the clock only repeats samples, the gate runs before and after the timing,
-# cuBLAS's place in the loop is the baseline's, zeros take as many multiply-adds, and a placement is one of those that
-# the unbiased measurement averages.
+# The time doesn't depend on these: watching the clock only repeats samples, the gate runs before
+# and after the timing, cuBLAS's place in the loop is the baseline's, zeros take as many
+# multiply-adds, and a placement is one of those that the unbiased measurement averages.
 NOTHING = "clocks", "gate", "order", "inputs", "placement"
-# These change what is timed: the launch instead of the kernel, the misses, the first launch, the gap before the kernel.
+# These change what is timed: the launch instead of the kernel, the misses, the first launch, the
+# gap before the kernel.
 SOMETHING = "timer", "l2", "warmup", "queue"
 
 
@@ -202,7 +203,10 @@ def recorded(name: str) -> Run:
 
 
 def pairs(run: Run) -> dict[str, list[tuple[Measurement, Measurement]]]:
-    """By the setting that alone was changed: the unbiased measurement of a kernel at a size, and the changed one."""
+    """By the setting that alone was changed.
+
+    The unbiased measurement of a kernel at a size, and the changed one.
+    """
     unbiased = {(m.kernel, m.shape): m for m in run.measurements if not m.changed}
     pairs_of = defaultdict(list)
     for m in run.measurements:
@@ -212,7 +216,10 @@ def pairs(run: Run) -> dict[str, list[tuple[Measurement, Measurement]]]:
 
 
 def as_read(first: Estimate | None, second: Estimate | None) -> bool:
-    """Whether the effect is visible if both times are compared as they were read, as it was done before."""
+    """Return whether the effect is visible if both times are compared as read.
+
+    That was done before.
+    """
     assert first is not None and second is not None
     return (
         abs(second.value / first.value - 1)
@@ -268,8 +275,9 @@ def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off(
 
 
 def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -> Measurement:
-    """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it; 2 that don't count; and 30 µs of
-    event overhead in each.
+    """Return 40 samples whose clock drifts by 0.5 % around `mhz`, and 2 that don't count.
+
+    The time follows the clock. Each sample has 30 µs of event overhead.
     """
     drift = 1 + 0.0025 * np.sin(np.arange(40))
     scatter = np.random.default_rng(1).normal(0.0, noise, 40)
@@ -316,7 +324,10 @@ def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_
 
 @pytest.mark.parametrize(("timers", "readings"), [(("host", "host"), 2), (("events", "host"), 1)])
 def test_each_reading_of_a_host_clock_adds_its_scatter_to_the_noise(timers, readings):
-    """Between processes, two readings of one kernel may differ by it, and so may a reading from an event's."""
+    """Two readings of one kernel may differ by it between processes.
+
+    So may a reading from an event's.
+    """
     pair = [measured("a", us=us, timer=timer) for us, timer in zip((100, 130), timers, strict=True)]
     found = small_run().difference(*pair)
     assert found.noise > math.sqrt(readings) * HOST_HALF and not found.visible
@@ -354,7 +365,10 @@ def test_an_effect_of_a_row_in_factors_is_not_written_as_no_effect():
 
 
 def test_the_assumed_constants_are_those_of_the_recordings():
-    """The slope and its doubt, of the pairs that determine theirs; what a host clock reads in several measurements."""
+    """The slope and its doubt, of the pairs that determine theirs.
+
+    What a host clock reads in several measurements.
+    """
     slopes = list[float]()
     for run in (recorded("h200"), recorded("grid/h100")):
         for first, second in (

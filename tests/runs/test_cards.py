@@ -1,4 +1,7 @@
-"""Numbers of two cards are never combined: each of these is given from one card, or says why it isn't."""
+"""Numbers of two cards are never combined.
+
+Each of these is given from one card, or says why it isn't.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +26,7 @@ OTHER = Card(H100, replace(CALIBRATION, offset_us=1.0, fp32_tflops=50.0))
 
 
 def on_two_cards(*on_the_other: Measurement, **changes: object) -> Run:
-    """A small run, of which these ran on an H100."""
+    """Return a small run, of which these ran on an H100."""
     run = small_run(cards={"host:1": OTHER}, **changes)
     for m in on_the_other:
         run.add(replace(m, ran=Ran("host:1", 1.79e9, 2.0)))

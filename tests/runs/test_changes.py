@@ -1,4 +1,7 @@
-"""The rule of `worklog compare`: how often it is wrong on simulated processes, and what it never does."""
+"""The rule of `worklog compare`.
+
+How often it is wrong on simulated processes, and what it never does.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -35,14 +38,17 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def read(rng: np.random.Generator, us: float, sd: float, mhz: float = 1980.0) -> ProcessMedian:
-    """One process's reading of a kernel that takes `us` at 1980 MHz: its own deviation, and its own clock."""
+    """One process's reading of a kernel that takes `us` at 1980 MHz.
+
+    Its own deviation, and its own clock.
+    """
     clock = mhz * float(np.exp(0.004 * rng.standard_normal()))
     time = us * float(np.exp(sd * rng.standard_normal()) * (clock / 1980) ** -0.8)
     return ProcessMedian(time, 0.003, clock)
 
 
 def rates(seed: int, us: float, factor: float, sd: float) -> dict[str, float]:
-    """The share of each verdict over 400 pairs of processes."""
+    """Return the share of each verdict over 400 pairs of processes."""
     rng = np.random.default_rng(seed)
     verdicts = [
         change([read(rng, us, sd)], [read(rng, factor * us, sd)]).verdict for _ in range(400)
@@ -57,8 +63,12 @@ def rates(seed: int, us: float, factor: float, sd: float) -> dict[str, float]:
 @settings(max_examples=8)
 @given(seed=SEEDS)
 def test_a_change_of_two_percent_is_found_and_no_change_is_rarely_reported(us, sd, seed):
-    """us, sd: times at 1024, 2048 and 4096 and what differs between processes there, as recorded on an H100. The true
-    rates are 3 % false at most, and 95 % found at least; the limits are 5 standard deviations off.
+    """The true rates are 3 % false at most, and 95 % found at least.
+
+    The limits are 5 standard deviations off.
+
+    us, sd: times at 1024, 2048 and 4096 and what differs between processes there, as recorded on
+    an H100
     """
     unchanged, slower, faster = (rates(seed, us, factor, sd) for factor in (1.0, 1.02, 1 / 1.02))
     assert unchanged[SLOWER] + unchanged[FASTER] <= 0.08

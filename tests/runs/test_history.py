@@ -1,4 +1,7 @@
-"""The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
+"""The runs that a machine keeps: named, chosen, removed, and not lost.
+
+Files of git and of NVBench.
+"""
 
 import json
 import multiprocessing
@@ -26,13 +29,13 @@ from worklog.runs.sources import new_path, runs_dir, saved
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
+def at_home(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 
 def keep(day: str, kernel: str = "naive", **parts: Any) -> Path:
-    """A run of that day of November among this machine's."""
+    """Keep a run of that day of November among this machine's."""
     run = small_run(
         created=f"2026-11-{day}T03:12:44+00:00",
         measurements=[measured(kernel), measured("cuBLAS")],
@@ -51,9 +54,8 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     def chosen(**filters: str) -> str:
         return " ".join(run.created[8:10] for run in saved(**filters))
 
-    assert (chosen(kernel="shared"), chosen(gpu="h100"), chosen(gpu="gpu-77"), chosen(commit="abca")) == (
-        "23", "23", "23", "20",
-    )  # fmt: skip
+    assert chosen(kernel="shared") == chosen(gpu="h100") == chosen(gpu="gpu-77") == "23"
+    assert chosen(commit="abca") == "20"
     assert (chosen(since="2026-11-23"), chosen(until="2026-11-23"), chosen(until="2026-10")) == (
         "25 23",
         "23 20",
@@ -100,7 +102,7 @@ def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revi
 
 
 def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
-    """What NVBench writes about one benchmark at two states, one of which it skipped."""
+    """Return what NVBench writes about one benchmark at two states, one of them skipped."""
     values = {
         "time/gpu/mean": us / 1e6,
         "time/gpu/stdev/relative": 0.01,
@@ -179,7 +181,10 @@ CLEAN.set_forkserver_preload([__name__])
 
 
 def write_runs(home: str, finished: Connection) -> None:
-    """Write runs of five measurements until the end of this process, and name each that is finished."""
+    """Write runs of five measurements until the end of this process.
+
+    Names each run that is finished.
+    """
     os.environ["WORKLOG_HOME"] = home
     for number in range(10**6):
         run = small_run(measurements=[], complete=False)

@@ -18,14 +18,8 @@ from worklog.settings import Harness
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def recording(tmp_path, monkeypatch):
-    """A shipped run, in a place of this test's own."""
+    """Return a shipped run, in a place of this test's own."""
     path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(
         tmp_path / "package" / "recordings" / "a6000.jsonl"
     )
@@ -76,7 +70,7 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
 
 @pytest.fixture
 def live(home):
-    """A saved live run of one rung at 1024, and a newer one that was measured with a warm L2."""
+    """Save a live run of one rung at 1024, and a newer one measured with a warm L2."""
     timed = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
     for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
         run = small_run(created=created, measurements=timed, harness=Harness().but(l2=l2).as_dict())

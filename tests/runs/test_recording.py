@@ -79,7 +79,10 @@ def test_its_numbers_belong_to_the_sources_in_kernels(h200):
 
 
 def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200):
-    """Except at `pipelined`, whose tile is a smaller one: notebook 05 compares both rungs at this tile."""
+    """Except at `pipelined`, whose tile is a smaller one.
+
+    Notebook 05 compares both rungs at this tile.
+    """
     rungs = [
         h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"
     ]
@@ -100,7 +103,10 @@ def test_the_readmes_table_is_the_recordings(h200):
 
 
 def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
-    """Of the PNGs that are not drawn here, the title and the description, which every change of a number changes."""
+    """The PNGs that are not drawn here have their title and description checked.
+
+    Every change of a number changes these.
+    """
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
@@ -119,7 +125,10 @@ def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
 
 
 def test_the_comparison_holds_what_the_harness_promises():
-    """Of known lengths, of two readings of one kernel, of the time to ±0.5 %, and beside the tracer."""
+    """Calibration is of known lengths and of two readings of one kernel.
+
+    Of the time to ±0.5 %, and beside the tracer.
+    """
     comparison = open_comparison()
     read = comparison.errors()["worklog"]
     promises = comparison.document["promises"]

@@ -1,5 +1,7 @@
-"""A run file and other JSON documents: what is written is read back, what is broken is named with a remedy, and nothing
-that was there is lost.
+"""A run file and other JSON documents.
+
+What is written is read back, what is broken is named with a remedy, and nothing that was there is
+lost.
 """
 
 import json
@@ -84,7 +86,10 @@ def test_a_clock_that_is_not_known_becomes_nothing(tmp_path):
 
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])
 def test_a_failed_save_leaves_the_old_file_and_no_other(step, tmp_path, monkeypatch):
-    """The text is complete under another name before it gets its own, so a reader never sees half a file."""
+    """The text is complete under another name before it gets its own.
+
+    So a reader never sees half a file.
+    """
     with pytest.raises(BadRunFile, match="give save"):
         small_run().save()
     path = small_run().save(tmp_path / "run.jsonl")
@@ -256,7 +261,10 @@ class Rows:
 
 
 def refused(content: Any, path: Path) -> str:
-    """The message for a file with this content, which stays as it was, without its name and the advice."""
+    """Return the message for a file with this content, which stays as it was.
+
+    Without its name and the advice.
+    """
     path.write_bytes(
         content := content if isinstance(content, bytes) else json.dumps(content).encode()
     )

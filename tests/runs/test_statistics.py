@@ -1,4 +1,7 @@
-"""From samples to a number: the interval has its stated coverage, and samples that aren't finite are an error."""
+"""From samples to a number.
+
+The interval has its stated coverage, and samples that aren't finite are an error.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -63,7 +66,10 @@ def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_
 def placed(
     rng: np.random.Generator, effect: str, count: int, turns: int
 ) -> tuple[list[float], list[int]]:
-    """Launches around 100 in some placements; 2 % between them, 0.1 % between launches."""
+    """Return launches around 100 in some placements.
+
+    2 % between placements, 0.1 % between launches.
+    """
     of_placement = (
         rng.choice([-1.0, 1.0], count) if effect == "two groups" else rng.standard_normal(count)
     )
@@ -158,7 +164,10 @@ def test_the_interval_holds_although_its_width_decides_when_sampling_stops():
 
 @pytest.mark.parametrize("kernels", [[1, 2], [2, 1], [1, 1], [3, 2]])
 def test_the_intervals_hold_for_other_processes(kernels):
-    """Launches of 5 and 8 µs in 600 processes, each with its own overhead and its own gap between kernels."""
+    """Return launches of 5 and 8 µs in 600 processes.
+
+    Each process has its own overhead and its own gap between kernels.
+    """
     rng = np.random.default_rng(0)
     runs = 600
     covered = np.zeros(2)

@@ -1,4 +1,7 @@
-"""Runs, measurements and verdicts as tables and frames: the label stands with the numbers, a failure shows no time."""
+"""Runs, measurements and verdicts as tables and frames.
+
+The label stands with the numbers, a failure shows no time.
+"""
 
 import re
 from collections.abc import Callable
@@ -184,7 +187,10 @@ def test_a_run_in_a_terminal_and_in_a_notebook():
 
 
 def test_the_details_of_a_measurement():
-    """The rates of what is no matrix product, and what they are shares of; columns that no row fills are left out."""
+    """The rates of what is no matrix product, and what they are shares of.
+
+    Columns that no row fills are left out.
+    """
     hot = [
         replace(side, hot_us=[us] * 9)
         for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)
@@ -193,7 +199,8 @@ def test_the_details_of_a_measurement():
     m = replace(measured("f"), point=Point(axes=(("N", 8),)), work=work)
     run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot))])
     assert {name: str(value) for name, value in cells(run.measurements[0]).items()} == {
-        "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000", "items/s": "5.243 G",
+        "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000",
+        "items/s": "5.243 G",
         "of copy": "75.0 %", "hot": "80.00 µs", "of cuBLAS": "50.0 % ±1.0", "SM MHz": "1980",
     }  # fmt: skip
     shares = (
@@ -201,9 +208,8 @@ def test_the_details_of_a_measurement():
         run.measurements[0].of_roof,
         run.measurements[0].hot_ratio,
     )
-    assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
-        62.3, 4.0, 60.0,
-    ]  # fmt: skip
+    values = [share if isinstance(share, float) else share.value for share in shares if share]
+    assert [round(100 * value, 1) for value in values] == [62.3, 4.0, 60.0]
     for field_name in ("bytes_read", "bytes_written"):
         m = replace(m, work=Work(**{field_name: 8}))
         assert m.moved_bytes == 8 and "items/s" not in small_run(measurements=[m]).text()
@@ -256,7 +262,7 @@ def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples():
 
 
 def points() -> Run:
-    """A benchmark with two axes, one of which is called as a column of the frame."""
+    """Return a benchmark with two axes, one of which is called as a column of the frame."""
     m = replace(measured("relu"), point=Point(axes=(("N", 8), ("us", "half"))))
     m = replace(m, against={"gelu": m.first})
     hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
@@ -289,7 +295,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again():
 
 
 def example(method: Callable[..., object]) -> Any:
-    """The value of a docstring's example, of the recording."""
+    """Return the value of a docstring's example, of the recording."""
     text = re.sub(r"\s+", " ", method.__doc__ or "")
     return eval(re.findall(r"Example[^`]*`([^`]+)`", text)[0], {"run": recorded_run()})
 

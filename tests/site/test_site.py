@@ -20,7 +20,7 @@ from worklog.viewer.accesses import access
 
 
 def data_of(file: bytes) -> dict[str, Any]:
-    """What the page's data.js holds."""
+    """Return what the page's data.js holds."""
     [text] = re.findall(r'^globalThis\.worklogData = "([\w+/=]+)";$', file.decode(), re.MULTILINE)
     return json.loads(gzip.decompress(base64.b64decode(text)))
 

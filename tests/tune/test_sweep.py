@@ -1,5 +1,8 @@
-"""Tile parameters as axes: a tile that cannot be built has a reason, the others have resources, and recorded times
-belong to the same sources."""
+"""Tile parameters as axes.
+
+A tile that cannot be built has a reason, the others have resources, and recorded times belong to
+the same sources.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""A sweep that searches: conditions, orders, early ends, finals, times that are kept, and workers that die."""
+"""A sweep that searches.
+
+Conditions, orders, early ends, finals, times that are kept, and workers that die.
+"""
 
 import math
 import os
@@ -58,7 +61,7 @@ def four(eight):
 
 @pytest.fixture(scope="module", autouse=True)
 def dying(tmp_path_factory):
-    """The file that says what dies, of all processes of these tests."""
+    """Return the file that says what dies, of all processes of these tests."""
     file = tmp_path_factory.mktemp("dying") / "who"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILES_DIE", str(file))
@@ -70,12 +73,6 @@ def two_cards(dying):
     """Two measuring workers, whose children measure on virtual GPUs, and others."""
     with Cluster(cards=["0", "1"]) as workers:
         yield workers
-
-
-@pytest.fixture
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    return tmp_path
 
 
 def searched(chosen: Variants, workers: Workers | None = None, **how: Any) -> Run:

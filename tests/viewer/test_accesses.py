@@ -1,5 +1,7 @@
-"""The access viewer's document: its counts are those of `inspect`, on every line; its words, those of each access. The
-picture of a tile has the owners of its elements.
+"""The access viewer's document.
+
+Its counts are those of `inspect`, on every line; its words, those of each access. The picture of
+a tile has the owners of its elements.
 """
 
 import math
@@ -21,7 +23,8 @@ from worklog.problem import Shape
 from worklog.viewer.accesses import AccessTrace, access
 from worklog.viewer.counts import executed
 
-# One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
+# One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies,
+# and a chosen tile.
 RUNGS = ("naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best")
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 COSTS = ("sectors", "wavefronts", "conflicts")
@@ -40,7 +43,10 @@ def without_machine_code(monkeypatch):
 
 
 def counted(kernel: Kernel, shape: Shape) -> dict[int, tuple[int, ...]]:
-    """By line, what `inspect` counts: sectors, wavefronts and conflicts of all accesses but those to local memory."""
+    """By line, what `inspect` counts.
+
+    Sectors, wavefronts and conflicts of all accesses but those to local memory.
+    """
     out = {}
     for line, counts in inspect(kernel, shape).lines.items():
         kinds = (
@@ -57,7 +63,7 @@ def counted(kernel: Kernel, shape: Shape) -> dict[int, tuple[int, ...]]:
 
 
 def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The same from the steps of blocks."""
+    """Return the same from the steps of blocks."""
     sums = dict[int, Counter[str]]()
     for block in blocks:
         own = access(kernel, shape, block)
@@ -96,7 +102,7 @@ def test_the_block_that_is_shown_accesses_its_buffers_only(name):
 
 
 def at_first(shown: AccessTrace) -> dict[str, Any]:
-    """The step that the viewer shows first."""
+    """Return the step that the viewer shows first."""
     warp, step = shown.document["start"]
     return [kind for kind, *_ in shown.steps(warp) if "pill" in kind][step]
 

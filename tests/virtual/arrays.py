@@ -1,4 +1,6 @@
-"""Arrays of the virtual device, with the few operations that the host functions under tests/exploits/host need.
+"""Arrays of the virtual device.
+
+With the few operations that the host functions under tests/exploits/host need.
 
 Each only enqueues on the current stream, but for what the host reads, which waits, as on a GPU.
 """
@@ -34,7 +36,7 @@ class Array:
         VirtualArrays(self.machine).copy(self, value)
 
     def get(self) -> Float32:
-        """Waits for the current stream."""
+        """Wait for the current stream, and return the array."""
         self.machine.synchronize()
         return self.data.copy()
 
@@ -51,7 +53,7 @@ class Array:
         return self.buffer.size
 
     def __getitem__(self, rows: slice) -> Array:
-        """Some rows, without a copy."""
+        """Return some rows, without a copy."""
         first, last, step = rows.indices(self.shape[0])
         assert step == 1
         width = self.size // self.shape[0]
@@ -106,7 +108,7 @@ class VirtualArrays(Elementwise):
         return getattr(self.machine, OF_THE_MACHINE.get(name, name))
 
     def empty(self, *shape: int) -> Array:
-        """New memory with arbitrary contents."""
+        """Return new memory with arbitrary contents."""
         size = int(np.prod(shape))
         return Array(self.machine, NumpyBuffer(np.full(size, 7.0, np.float32), 0, size), shape)
 
@@ -120,7 +122,7 @@ class VirtualArrays(Elementwise):
         return int(array.data.ctypes.data)
 
     def to_host(self, array: Array) -> Float32:
-        """Waits for the current stream."""
+        """Wait for the current stream, and return the array."""
         self.machine.enqueue(SHORT_US)
         self.machine.synchronize()
         return array.data.copy()
@@ -139,8 +141,10 @@ class VirtualArrays(Elementwise):
         rounded: bool = False,
         factor: float = 1.0,
     ) -> None:
-        """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them.
-        factor: of its time.
+        """Compute C = alpha A B + beta C as FP32 kernels do it.
+
+        rounded: operands cut to 11 bits, as tensor cores take them
+        factor: of its time
         """
         product = partial(self._product, alpha, a, b, beta, c, rounded)
         self._enqueue(lambda: factor * self._product_us(a, b), product, c, alone=True)
@@ -200,5 +204,5 @@ class VirtualArrays(Elementwise):
         return self.machine.legacy
 
     def record(self, function: Callable[[], object]) -> list[Work]:
-        """What it enqueues, as a graph, recorded on a stream of its own."""
+        """Return what the function enqueues, as a graph, recorded on a stream of its own."""
         return self.machine.record(self.machine.stream(), function)

@@ -43,8 +43,10 @@ class VirtualDevice(NumpyDevice):
 
 
 class VirtualLoan:
-    """A VirtualDevice's memory and stream, as a Loan. PyTorch tensors and addresses are the host's own
-    memory, where work is done at once: the machine is waited for before it.
+    """A VirtualDevice's memory and stream, as a Loan.
+
+    PyTorch tensors and addresses are the host's own memory, where work is done at once: the
+    machine is waited for before it.
     """
 
     def __init__(self, device: VirtualDevice, arrays: str) -> None:

@@ -1,7 +1,7 @@
 """The harness's queue on a virtual machine, with every gremlin as a number that a test sets.
 
-It stands in for worklog.gpu.timeline.CudaTimeline. Nothing here looks at a real clock, so a test is exact and
-repeatable.
+It stands in for worklog.gpu.timeline.CudaTimeline. Nothing here looks at a real clock, so a test is
+exact and repeatable.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,8 @@ class VirtualGpu:
         0.0,
     )  # what a kernel waits in each place of the ring of launches, in turn
     tracer_us: float = 0.0  # what the tracer reads on top
-    # Draws the share by which a kernel of sensitivity 1 is slower in the next placement of its buffers.
+    # Draws the share by which a kernel of sensitivity 1 is slower in the next placement of its
+    # buffers.
     placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
     cold_code_us: float = 0.0  # what a kernel takes longer after one of another module
     event_slope: float = 1.0  # microseconds that events count for a true one
@@ -98,8 +99,12 @@ class VirtualGpu:
         marks: bool = False,
         sensitivity: float = 0.0,
     ) -> Callable[[], None]:
-        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`, which
-        it may mark to stay in L2. Launchers of one module load it once. sensitivity: to where its buffers lie.
+        """Return a launcher of a kernel that truly lasts `us`.
+
+        At the reference clock with a cold L2. It reads `data`, which it may mark to stay in L2.
+        Launchers of one module load it once.
+
+        sensitivity: to where its buffers lie
         """
         module = module or f"module {next(self._serial)}"
 
@@ -127,7 +132,7 @@ class VirtualGpu:
         return self.machine.held is not None
 
     def mhz(self, now: float) -> float:
-        """The SM clock at a simulated time."""
+        """Return the SM clock at a simulated time."""
         clock = self.slow_mhz if self._slow else self.clock(now)
         if not self.ramp_us:
             return clock
@@ -143,7 +148,7 @@ class VirtualGpu:
         self._place += int(self._rng.integers(len(self.ring_us)))
 
     def lift_marks(self) -> None:
-        """What follows waits for all streams, as on a GPU."""
+        """Let what follows wait for all streams, as on a GPU."""
         for other in self.machine.streams:
             if other is not self.stream:
                 self.machine.wait(self.stream, other)
@@ -163,7 +168,10 @@ class VirtualGpu:
         self.machine.release()
 
     def flush_l2(self) -> None:
-        """What is read while its second half, as much as L2 holds, is written stays there."""
+        """Write twice as much as L2 holds.
+
+        What is read while the second half is written stays there.
+        """
         self.log.append("flush")
 
         def evict() -> None:
@@ -177,7 +185,7 @@ class VirtualGpu:
         self.machine.enqueue(self.flush_us / 2, lambda: None, self.stream)
 
     def make_room(self, slots: int) -> None:
-        """A dictionary needs none."""
+        """Do nothing: a dictionary needs no room."""
 
     def stamp_clock(self, slot: int) -> None:
         def stamp() -> None:
@@ -249,14 +257,17 @@ class VirtualGpu:
         self.machine.enqueue(lambda: self._traced(us(), name, self.tracer_us), stream=self.stream)
 
     def _traced(self, us: float, name: str, tracer_us: float = 0.0) -> float:
-        """The length of what starts now, listed for a tracer."""
+        """Return the length of what starts now, and list it for a tracer."""
         if self.traced is not None:
             now = self.machine.device_now
             self.traced.append((1e3 * now, 1e3 * (now + us + tracer_us), name))
         return us
 
     def _tick(self, slow: bool | None = None) -> None:
-        """Count cycles up to now. slow: whether the clock is slow from here on (default: as before)."""
+        """Count cycles up to now.
+
+        slow: whether the clock is slow from here on (default: as before).
+        """
         now = self.machine.device_now
         self._cycles += (now - self._ticked) * self._rate
         self._slow = self._slow if slow is None else slow

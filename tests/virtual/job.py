@@ -1,4 +1,7 @@
-"""The real job, in a process of its own, on the virtual GPU: host functions are checked by the real gate and timed."""
+"""The real job, in a process of its own, on the virtual GPU.
+
+Host functions are checked by the real gate and timed.
+"""
 
 from dataclasses import replace
 from multiprocessing.connection import Connection

@@ -1,4 +1,7 @@
-"""The real job on the virtual GPU, for which one right host function stands in for each rung that a run names."""
+"""The real job on the virtual GPU.
+
+One right host function stands in for each rung that a run names.
+"""
 
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine

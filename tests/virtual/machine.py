@@ -1,9 +1,12 @@
-"""A host and a GPU in simulated time: streams that run beside each other, events, graphs, threads, and a held queue.
+"""A host and a GPU in simulated time.
 
-Nothing here looks at a real clock, so what a cheat gains by being late or elsewhere is exact and repeatable. Work is
-enqueued as `(microseconds, begin)`: `begin` runs when the work starts on the device, reads what it reads, and returns
-what writes its results when it ends. Streams follow CUDA's rules: in order within one; the legacy stream waits for all
-blocking ones and they for it; non-blocking ones wait only for what `wait` names.
+Streams that run beside each other, events, graphs, threads, and a held queue.
+
+Nothing here looks at a real clock, so what a cheat gains by being late or elsewhere is exact and
+repeatable. Work is enqueued as `(microseconds, begin)`: `begin` runs when the work starts on the
+device, reads what it reads, and returns what writes its results when it ends. Streams follow CUDA's
+rules: in order within one; the legacy stream waits for all blocking ones and they for it;
+    non-blocking ones wait only for what `wait` names.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ Begin = Callable[[], Commit | None]
 
 @dataclass(frozen=True)
 class Work:
-    """What is put into a stream. us: how long it takes, known when it starts; NEVER until it is released. alone: it
-    fills the device, so that no other such thing runs beside it.
+    """What is put into a stream.
+
+    us: how long it takes, known when it starts; NEVER until it is released
+    alone: it fills the device, so that no other such thing runs beside it
     """
 
     us: Callable[[], float]
@@ -84,8 +89,12 @@ class Thread:
 
 
 class Machine:
-    """enqueue_us: what a call of the driver costs the host. flops_per_us: of a product from a cold L2; warm_speedup:
-    how much faster one is whose inputs are in L2. bytes_per_us: of a copy.
+    """A host, and a device with streams.
+
+    enqueue_us: what a call of the driver costs the host
+    flops_per_us: of a product from a cold L2
+    warm_speedup: how much faster one is whose inputs are in L2
+    bytes_per_us: of a copy
     """
 
     def __init__(
@@ -114,12 +123,15 @@ class Machine:
         self._alone: Operation | None = None
 
     def stream(self, kind: str = "non-blocking") -> Stream:
-        """A new one."""
+        """Return a new stream."""
         self.streams.append(Stream(kind))
         return self.streams[-1]
 
     def touch(self, data: Any, size: int = 1) -> bool:
-        """Whether the data were still in L2; then they are, and what was used longest ago makes room."""
+        """Whether the data were still in L2.
+
+        Then they are, and what was used longest ago makes room.
+        """
         warm = self.l2.pop(data, None) is not None
         self.l2[data] = size
         while sum(self.l2.values()) > self.l2_bytes:
@@ -128,7 +140,7 @@ class Machine:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        """The current stream for a while."""
+        """Make a stream the current one for a while."""
         before, self.current = self.current, stream
         try:
             yield
@@ -168,13 +180,16 @@ class Machine:
         return operation
 
     def wait(self, waiting: Stream, on: Stream) -> None:
-        """Make a stream wait for all that is in another by now: an event recorded and waited for."""
+        """Make a stream wait for all that is in another by now.
+
+        An event recorded and waited for.
+        """
         self.pass_host(self.enqueue_us)
         if on.last is not None:
             waiting.waits_for.append(on.last)
 
     def record(self, stream: Stream, function: Callable[[], object]) -> list[Work]:
-        """What a function enqueues on a stream, as a graph."""
+        """Return what a function enqueues on a stream, as a graph."""
         stream.recording = []
         try:
             with self.on(stream):
@@ -193,7 +208,10 @@ class Machine:
             self._put(self.current, node)
 
     def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
-        """A host thread that wakes in so many microseconds and does one thing, with the legacy stream current."""
+        """Start a host thread that wakes in so many microseconds and does one thing.
+
+        The legacy stream is current then.
+        """
         self.threads.append(Thread(self.host_now + in_us, function))
         return self.threads[-1]
 
@@ -204,7 +222,7 @@ class Machine:
         self.host_now = max(self.host_now, thread.ended)
 
     def pass_host(self, us: float) -> None:
-        """The host does something for so long; threads whose time has come do theirs."""
+        """Keep the host busy for so long; threads whose time has come do theirs."""
         self.host_now += us
         for thread in sorted(self.threads, key=lambda one: one.at):
             if thread.ended is None and thread.at <= self.host_now:
@@ -223,7 +241,10 @@ class Machine:
             self.host_now, self.current = kept
 
     def synchronize(self, stream: Stream | None = None) -> None:
-        """Wait for a stream (default: the current one). Raises LaunchFailed where it is being recorded."""
+        """Wait for a stream (default: the current one).
+
+        Raises LaunchFailed where it is being recorded.
+        """
         stream = stream or self.current
         if stream.recording is not None:
             raise LaunchFailed("operation not permitted when stream is capturing")
@@ -269,7 +290,7 @@ class Machine:
             what()
 
     def _next(self) -> tuple[float, Callable[[], None]]:
-        """What happens next anywhere: an end before a start at the same time."""
+        """Return what happens next anywhere: an end before a start at the same time."""
         first = (NEVER, 2)
         what = partial[None](lambda: None)
         for stream in self.streams:

@@ -1,5 +1,6 @@
-"""Sessions on the virtual GPU, with known true times: the real path from the gate to a measurement, and the harness
-alone.
+"""Sessions on the virtual GPU, with known true times.
+
+The real path from the gate to a measurement, and the harness alone.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,10 @@ CALIBRATION = Calibration(
 
 
 class VirtualSession(Session):
-    """Everything but the GPU is the real session's. timeline: of the GPU (default: one on this machine)."""
+    """Everything but the GPU is the real session's.
+
+    timeline: of the GPU (default: one on this machine).
+    """
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
 
 
 def once(launch: TimedLaunch) -> None:
-    """A launch without a time, and the work around it."""
+    """Return a launch without a time, and the work around it."""
     launch.before()
     launch.launch()
     launch.behind()
@@ -93,7 +97,7 @@ BASELINE_US = 80.0
 
 
 def session_on(gpu: VirtualGpu, calibration: Calibration) -> VirtualSession:
-    """A session for worklog.runner.timing.time_on."""
+    """Return a session for worklog.runner.timing.time_on."""
     gpu.gpu = replace(GPU, l2_bytes=gpu.l2_bytes, sm_clock_mhz=REFERENCE_MHZ)
     return VirtualSession(gpu.machine, timeline=gpu, calibration=calibration)
 
@@ -114,7 +118,10 @@ def timed(
     sensitivity: float = 1.0,
     size: float | None = None,
 ) -> Result:
-    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
+    """Time a kernel of `us` against a baseline on this GPU, under this harness (default.
+
+    The unbiased one).
+    """
     harness = harness or Harness()
     kernel = TimedLaunch(gpu.kernel(us, "subject", sensitivity=sensitivity), "kernel")
     baseline = TimedLaunch(gpu.kernel(BASELINE_US, "baseline"), "baseline")
@@ -124,6 +131,9 @@ def timed(
 
 
 def launches_of_warm_up(us: float = 50.0) -> int:
-    """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
+    """Return the launches on an undisturbed GPU before the warm-up is over.
+
+    The warm-up's last windows are among them.
+    """
     harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
     return 2 * timed(VirtualGpu(), harness, us=us).reading.warmup_launches + 2

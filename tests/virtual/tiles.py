@@ -1,8 +1,10 @@
-"""The real worker of a sweep, in a process of its own, on the virtual GPU: the real gate checks tiles before they are
-timed. A tile takes as long as cuBLAS times its BM over 64, and one of MIN_BLOCKS = 2 takes 0.3 % longer.
+"""The real worker of a sweep, in a process of its own, on the virtual GPU.
 
-TILES_DIE names a file with the name of a tile and of who dies: the first "worker" that measures it, "every" one, or
-its "child".
+The real gate checks tiles before they are timed. A tile takes as long as cuBLAS times its BM over
+64, and one of MIN_BLOCKS = 2 takes 0.3 % longer.
+
+TILES_DIE names a file with the name of a tile and of who dies: the first "worker" that measures
+it, "every" one, or its "child".
 """
 
 import os

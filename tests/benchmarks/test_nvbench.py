@@ -3,7 +3,7 @@
 import pytest
 from pytest import approx
 
-from tests.runner.conftest import at_point
+from tests.benchmarks.conftest import at_point
 from tests.virtual.machine import Machine
 from tests.virtual.session import true_us
 from worklog.benchmarks.declare import declared

@@ -1,4 +1,7 @@
-"""Declared benchmarks: axes, points, the state, and the way from a file to a run on a GPU whose truth is known."""
+"""Declared benchmarks.
+
+Axes, points, the state, and the way from a file to a run on a GPU whose truth is known.
+"""
 
 import linecache
 from functools import partial
@@ -7,8 +10,9 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.benchmarks.conftest import at_point
 from tests.helpers import small_run
-from tests.runner.conftest import JOB, at_point
+from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, true_us
 from worklog.benchmarks import declare
@@ -82,7 +86,13 @@ def timed_in_part(stopwatch, a, b, c):
     xp.gemm(1.0, a, b, 0.0, c)
     stopwatch.stop()
 
-@worklog.bench("M=64,128", "K=80,160", op={"plain": False, "rounded": True}, together=("M", "K"), name="two by two")
+@worklog.bench(
+    "M=64,128",
+    "K=80,160",
+    op={"plain": False, "rounded": True},
+    together=("M", "K"),
+    name="two by two",
+)
 def zipped(state):
     a, b, c = arrays(state.M, 64, state.K)
     return lambda: xp.gemm(1.0, a, b, 0.0, c, rounded=state.op)
