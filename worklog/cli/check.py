@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from worklog.cli import options, several
+from worklog.cli import options, sarif, several
 from worklog.emulator.launching import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
@@ -238,6 +238,13 @@ class _CheckOptions:
     help="Check again at each save of the file, and show what changed, until Ctrl-C.",
 )
 @options.JSON
+@click.option(
+    "--sarif",
+    "sarif_file",
+    type=options.FILE,
+    metavar="FILE",
+    help="Also write the findings with their lines to FILE, for code-scanning tools.",
+)
 def check(
     *,
     sources: tuple[str, ...],
@@ -247,6 +254,7 @@ def check(
     emulate: bool | None,
     watch: bool,
     as_json: bool,
+    sarif_file: Path | None,
     **settings: Any,
 ) -> None:
     """Check your kernel: one in a .cu file, or a host function.
@@ -280,16 +288,17 @@ def check(
         raise BadSetting("--problem is for one file or function: name one")
     if watch:
         file = Path(sources[0].partition(":")[0])
-        if as_json or len(sources) > 1 or not file.is_file():
-            raise BadSetting("--watch needs a file and can't be used with --json")
+        if as_json or sarif_file or len(sources) > 1 or not file.is_file():
+            raise BadSetting("--watch needs a file and can't be used with --json or --sarif")
         with suppress(KeyboardInterrupt, Interrupted):
             _watch(file, lambda: request.check_source()[1])
         return
     if problem is None and several.has_several(sources, launch):
-        exit_code = several.check_all(
-            sources, launch, request.check, request.document, as_json=as_json
-        )
-        sys.exit(exit_code)
+        rows = several.check_all(sources, launch, request.check, request.document, as_json=as_json)
+        if sarif_file is not None:
+            done = [(row.file, row.checked) for row in rows if row.checked is not None]
+            write_bytes(sarif_file, sarif.log(done), "give another place with --sarif")
+        sys.exit(several.exit_code(rows))
     subject, result = request.check_source()
     prediction = None
     remarks = []
@@ -299,6 +308,10 @@ def check(
             remarks.append(f"· {prediction.sentences[0]}")
         remarks.append(EXPLAINED)
     options.show(_document(result, prediction), result.report(*remarks), as_json)
+    if sarif_file is not None:
+        path = source_folder("_kernels", "kernels") / subject.file
+        path = Path(sources[0]) if Path(sources[0]).is_file() else path
+        write_bytes(sarif_file, sarif.log([(path, result)]), "give another place with --sarif")
     if not result.verdict.accepted:
         sys.exit(1)
 

@@ -135,14 +135,12 @@ def check_all(
     document: Document,
     *,
     as_json: bool,
-) -> int:
-    """Check each kernel of files and folders, and print the results.
+) -> list[KernelInFile]:
+    """Check each kernel of files and folders, print the results and return them.
 
     launch: the options of a user kernel
     check: checks a kernel
     document: returns what --json prints of a kernel that was checked
-
-    Returns the exit code.
     """
     rows = find(arguments, launch)
     finished = list[KernelInFile]()
@@ -168,7 +166,7 @@ def check_all(
             show()
         raise
     show()
-    return _exit_code(finished)
+    return finished
 
 
 def find(arguments: Sequence[str], launch: Mapping[str, Any]) -> list[KernelInFile]:
@@ -278,7 +276,7 @@ def _checked(
     return replace(row, verdict=verdict, reason=reason, checked=checked, subject=subject)
 
 
-def _exit_code(rows: Sequence[KernelInFile]) -> int:
+def exit_code(rows: Sequence[KernelInFile]) -> int:
     """Return 1 if a product fails, else 2 if no kernel of a file can be checked, else 0."""
     if any(row.verdict == FAILED for row in rows):
         return 1

@@ -70,7 +70,7 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
     """
     found = [*_grid_limits(subject, largest)]
     notes = list[str]()
-    if not quick and subject.kernel.choose is None and not _waits(subject):
+    if not quick and not subject.kernel.follows_shape and not _waits(subject):
         nothing = list[str]()
         found += apart(
             "the search for limits", lambda: _memory_limits(subject, largest), nothing, notes
@@ -106,7 +106,7 @@ def _largest_right(lowest: int, highest: int, fails_at: Callable[[int], bool]) -
 
 def _grid_limits(subject: Loaded, largest: tuple[int, int, int]) -> Iterator[str]:
     """Yield the sizes beyond which the grid has more blocks than a GPU allows."""
-    if subject.kernel.choose is not None:
+    if subject.kernel.follows_shape:
         return
     for part, axis in product(subject.kernel.passes, range(3)):
         for place, most in enumerate(MAX_GRID):

@@ -214,7 +214,7 @@ class SgemmChecker(Checker):
         """Yield the stages at the ends of the sizes that the verdict states."""
         memory = self.buffers.memory
         memory.shapes |= self._small.shapes  # with those of other benchmark shapes
-        memory.rng = self._drawn(7)
+        memory.rng = self._drawn(12)
         yield sweeps.check_corners(subject, memory, partial(self._corner_failure, subject))
         self._small.shapes |= memory.shapes
         if self.sweep:
