@@ -530,4 +530,4 @@ def _on_gpu(number: int) -> OnGpu:
 @cache
 def once(message: str) -> None:
     """Warn once per process, at the line that calls sgemm."""
-    warnings.warn(message, stacklevel=5)
+    warnings.warn(message, stacklevel=6)

@@ -1,4 +1,4 @@
-"""The errors that a user can cause or meet, and helpers for their messages.
+"""The errors that a user can cause or meet, how they are written, and what survives them.
 
 Each message states what is wrong, where, and what to do, in one line (a compiler's log may follow).
 The command line prints the message without a traceback and exits with `exit_code`. An error has its
@@ -176,7 +176,7 @@ class NothingToDraw(WorklogError):
 class NotDrawn(WorklogError):
     """A figure can't be drawn because its chart has a fault.
 
-    If the run lacks measurements, that isn't this error.
+    A run that merely lacks measurements doesn't raise it.
     """
 
     exit_code = 1

@@ -1,7 +1,7 @@
 """The harness's settings: the pitfalls that bias a measurement, and how samples are taken.
 
 Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is
-only added here.
+added in this file alone: its type, its field of Harness, its rule and its row in PITFALLS.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from worklog.kernel import Kernel, Program, clang
 from worklog.kernel.clang import compile_with_clang
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect, report
-from worklog.kernel.ladder import kernel_of, rung
+from worklog.kernel.ladder import rung
+from worklog.kernel.trial import kernel_of
 from worklog.problem import Shape
 from worklog.runner.check import check
 

@@ -79,10 +79,10 @@ def test_a_program_that_was_loaded_before_is_read_once_and_begins_with_the_first
 
 
 @pytest.mark.parametrize(
-    ("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (999, None)]
+    ("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (9999, None)]
 )
 def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right, stage, few_shapes):
-    """The gate launches a kernel that keeps a variable some hundred times more."""
+    """The gate launches a kernel that keeps a variable some thousand times more."""
     device = EmulatedDevice()
     source = cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(

@@ -14,7 +14,13 @@ from worklog.kernel import Kernel
 from worklog.problem import Shape
 from worklog.runs import Verdict
 
-ONCE = {EDGE_SHAPES, "alpha, beta and C of 24 bits", "C of NaN, beta = 0", "alignment"}
+ONCE = {
+    EDGE_SHAPES,
+    "alpha, beta and C of 24 bits",
+    "C of NaN, beta = 0",
+    "A and B of NaN, alpha = 0",
+    "alignment",
+}
 
 
 def product(alpha, A, B, beta, C):

@@ -97,7 +97,7 @@ def test_the_readmes_table_is_the_recordings(h200):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     begin, end = markers("table")
     table = text.partition(begin)[2].partition(end)[0].strip()
-    assert table == markdown(h200, Shape.of(4096)), (
+    assert table == markdown(h200), (
         "the README's table is out of date: WORKLOG_SOURCE=recorded make article"
     )
 

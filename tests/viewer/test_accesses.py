@@ -21,7 +21,7 @@ from worklog.kernel.inspection import inspect
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
 from worklog.viewer.accesses import AccessTrace, access
-from worklog.viewer.counts import executed
+from worklog.viewer.trace import executed
 
 # One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies,
 # and a chosen tile.

@@ -296,8 +296,8 @@ def check(
     if problem is None and several.has_several(sources, launch):
         rows = several.check_all(sources, launch, request.check, request.document, as_json=as_json)
         if sarif_file is not None:
-            done = [(row.file, row.checked) for row in rows if row.checked is not None]
-            write_bytes(sarif_file, sarif.log(done), "give another place with --sarif")
+            checked = [(row.file, row.checked) for row in rows if row.checked is not None]
+            write_bytes(sarif_file, sarif.log(checked), "give another place with --sarif")
         sys.exit(several.exit_code(rows))
     subject, result = request.check_source()
     prediction = None

@@ -20,9 +20,9 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def log(checked: Iterable[tuple[Path, Checked]]) -> bytes:
     """Return the log of checked kernels, each with its file."""
-    results = [
-        result for path, result_of_file in checked for result in _results(path, result_of_file)
-    ]
+    results = []
+    for path, result_of_file in checked:
+        results += _results(path, result_of_file)
     rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
     driver = {
         "name": "worklog",
@@ -46,7 +46,7 @@ def _results(path: Path, checked: Checked) -> list[dict[str, Any]]:
             continue
         stated_line = re.search(rf"{re.escape(checked.kernel.file)}:(\d+): ", stage.detail)
         line = int(stated_line[1]) if stated_line else 0
-        text = f"{checked.kernel.name}: {stage.detail}"
+        text = f"{checked.kernel.function}: {stage.detail}"
         results.append(_result(path, stage.name, "error", text, line=line))
     return results
 
@@ -54,7 +54,7 @@ def _results(path: Path, checked: Checked) -> list[dict[str, Any]]:
 def _finding_result(path: Path, checked: Checked, finding: Finding) -> dict[str, Any]:
     """Return a finding at its line, with the line of the other access."""
     level = "error" if finding.is_error else "note"
-    text = f"{checked.kernel.name}: {finding.message}"
+    text = f"{checked.kernel.function}: {finding.message}"
     result = _result(path, finding.kind, level, text, line=finding.line)
     if finding.other_line:
         result["relatedLocations"] = [_location(path, finding.other_line)]
@@ -74,9 +74,9 @@ def _result(path: Path, rule: str, level: str, text: str, *, line: int = 0) -> d
 def _location(path: Path, line: int) -> dict[str, Any]:
     """Return a place in a file, which is named relative to the working folder if it is below it."""
     absolute = path.resolve()
-    here = Path.cwd()
-    is_below = absolute.is_relative_to(here)
-    uri = absolute.relative_to(here).as_posix() if is_below else absolute.as_uri()
+    folder = Path.cwd()
+    is_below = absolute.is_relative_to(folder)
+    uri = absolute.relative_to(folder).as_posix() if is_below else absolute.as_uri()
     place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
     if line:
         place["region"] = {"startLine": line}

@@ -277,7 +277,7 @@ def _checked(
 
 
 def exit_code(rows: Sequence[KernelInFile]) -> int:
-    """Return 1 if a product fails, else 2 if no kernel of a file can be checked, else 0."""
+    """Return 1 if a product fails, 2 if a file has no kernel that was checked, else 0."""
     if any(row.verdict == FAILED for row in rows):
         return 1
     checked = {row.file for row in rows if row.checked is not None}

@@ -88,7 +88,7 @@ class Finding:
         return f"{file}:{self.line}: {self.kind}: {self.message}{count}\n    {self.text}"
 
 
-def called(place: Any) -> str:
+def caller_text(place: Any) -> str:
     """Return where the function that contains the line was called, for messages.
 
     Empty for the kernel itself.

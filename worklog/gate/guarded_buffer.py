@@ -173,7 +173,7 @@ class Memory:
 
     @property
     def value_counts(self) -> tuple[int, int, int] | None:
-        """How many values of M, N and K were launched; None before a launch."""
+        """The numbers of values of M, N and K that were launched; None before a launch."""
         if not self.shapes:
             return None
         m, n, k = (len(set(sizes)) for sizes in zip(*map(astuple, self.shapes), strict=True))

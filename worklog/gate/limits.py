@@ -53,13 +53,13 @@ def require_grid(kernel: Kernel, shape: Shape) -> None:
     kernel: that a shape doesn't choose
     """
     for part in kernel.passes:
-        for axis, blocks, most in zip(
+        for axis, blocks, max_blocks in zip(
             "xyz", part.blocks_at(*astuple(shape)), MAX_GRID, strict=False
         ):
-            if blocks > most:
+            if blocks > max_blocks:
                 raise BadSetting(
                     f"the grid {part.grid} has {blocks:,} blocks along {axis} at {shape}, and a "
-                    f"GPU allows {most:,}: use a smaller size, or change the grid"
+                    f"GPU allows {max_blocks:,}: use a smaller size, or change the grid"
                 )
 
 
@@ -68,14 +68,14 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
 
     quick: whether to look at the grid alone
     """
-    found = [*_grid_limits(subject, largest)]
+    sentences = [*_grid_limits(subject, largest)]
     notes = list[str]()
     if not quick and not subject.kernel.follows_shape and not _waits(subject):
         nothing = list[str]()
-        found += apart(
+        sentences += apart(
             "the search for limits", lambda: _memory_limits(subject, largest), nothing, notes
         )
-    note = "; ".join(found + notes)
+    note = "; ".join(sentences + notes)
     return passed(LIMITS, note or f"none for M, N and K up to {SIZES[0]:,}", note=note)
 
 
@@ -109,11 +109,12 @@ def _grid_limits(subject: Loaded, largest: tuple[int, int, int]) -> Iterator[str
     if subject.kernel.follows_shape:
         return
     for part, axis in product(subject.kernel.passes, range(3)):
-        for place, most in enumerate(MAX_GRID):
+        for place, max_blocks in enumerate(MAX_GRID):
             exceeds = partial(_exceeds, subject, part, axis, place)
             if exceeds(SIZES[0]):
                 size = _largest_right(largest[axis], SIZES[0], exceeds)
-                yield f"{AXES[axis]} ≤ {size:,}: a grid has {most:,} blocks along {'xyz'[place]}"
+                blocks = f"{max_blocks:,} blocks along {'xyz'[place]}"
+                yield f"{AXES[axis]} ≤ {size:,}: a grid has {blocks}"
 
 
 def _exceeds(subject: Loaded, part: Kernel, axis: int, place: int, size: int) -> bool:

@@ -454,7 +454,7 @@ class Search:
         return 0.0
 
     def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
-        """Return the problem of a row, each matrix's shift in elements, and a description.
+        """Return a row's problem, each matrix's shift in elements, and a description.
 
         If a scalar has many bits, each element is one product of ones, so that its result is
         rounded once, and C is about as large. If a choice that no launch made depends on loaded

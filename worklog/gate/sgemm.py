@@ -234,7 +234,7 @@ class SgemmChecker(Checker):
         """
         sizes = zip(astuple(shape), astuple(self.shape), strict=True)
         is_large = max(shape.m, shape.n) * max(shape.n, shape.k) > MOST_ON_HOST
-        if not is_large or any(size > most for size, most in sizes):
+        if not is_large or any(size > max_size for size, max_size in sizes):
             return sweeps.corner_failure(subject, self.buffers.memory, shape)
         alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
         probe = partial(self.probe, subject.claimed, rng=self._rng)

@@ -40,11 +40,11 @@ def corners(domain: Domain, largest: tuple[int, int, int]) -> list[Shape]:
     """Return the shapes with one size at its least and the others at their most."""
     if domain.square:
         return []
-    least = astuple(domain.padded(Shape.of(1)))
+    smallest = astuple(domain.padded(Shape.of(1)))
     shapes = list[Shape]()
     for axis in range(3):
         sizes = [*largest]
-        sizes[axis] = least[axis]
+        sizes[axis] = smallest[axis]
         shapes.append(Shape(*sizes))
     return shapes
 
@@ -69,7 +69,7 @@ def check_corners(
 
 
 def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
-    """Launch exact integers at a shape, and return the failed stage. Raises LaunchFailed."""
+    """Return the failed stage of exact integers at a shape, if any. Raises LaunchFailed."""
     alpha, beta = _scalars(subject.domain, memory.rng)
     a, b = exact.family("E1", shape, memory.rng, subject.claimed, headroom=exact.HEADROOM)
     initial_c = old_c(shape, memory.rng) if beta else None
@@ -130,15 +130,15 @@ class _Effort:
         self.device = device
         self.launches = 0
         self.limit = EFFORT
-        self._before = getattr(device, "instructions", 0)
+        self._instructions_before = getattr(device, "instructions", 0)
         most_instructions = getattr(device, "most_instructions", math.inf)
         if math.isfinite(most_instructions):
-            left = max(0.0, most_instructions - self._before)
+            left = max(0.0, most_instructions - self._instructions_before)
             self.limit = min(EFFORT, SHARE_BESIDE * left)
 
     def spent(self) -> float:
         """Return the effort so far."""
-        counted = getattr(self.device, "instructions", 0) - self._before
+        counted = getattr(self.device, "instructions", 0) - self._instructions_before
         return float(counted + LAUNCHED * self.launches)
 
 

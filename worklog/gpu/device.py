@@ -1,4 +1,4 @@
-"""The machine: its GPU, the reasons for which its clocks were throttled, and its software.
+"""The machine: its GPU as the driver describes it, its clocks over time, and its software.
 
 CuPy and NVML are imported inside the functions, so that a laptop without either can still read
 recordings.

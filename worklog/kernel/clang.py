@@ -81,8 +81,8 @@ def compile_with_clang(program: Program, arch: str, *, bounds: bool = False) -> 
     run = partial(_ptx, tool, program, options)
     ptx = cached(tool, json.dumps(order).encode(), run).decode()
     head, _, tail = ptx.partition(f" {ENTRY} = ")
-    symbol, _, rest = tail.partition(";")
-    code = head[: head.rindex("\n")] + rest  # without the variable
+    symbol, _, code_behind = tail.partition(";")
+    code = head[: head.rindex("\n")] + code_behind  # without the variable
     return Compiled(
         program,
         symbol,
@@ -108,7 +108,8 @@ def _options(program: Program, bounds: bool) -> tuple[str, ...]:
 def _wrapped(program: Program) -> str:
     """Return the program's source behind its includes, with a variable that names the kernel."""
     includes = [f'#include "{HEADER.name}"']
-    begin, end = [], []
+    begin = list[str]()
+    end = list[str]()
     if HOST_AS_DEVICE in program.options:
         begin = ["#pragma clang force_cuda_host_device begin"]
         end = ["#pragma clang force_cuda_host_device end"]

@@ -65,7 +65,7 @@ class Inspection:
         return total(self.lines)
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
-        """Return the occupancy on an architecture; None if block or registers are unknown.
+        """Return an architecture's occupancy; None if block or registers are unknown.
 
         out: the code that is compiled for the architecture
         """

@@ -285,16 +285,16 @@ class Kernel:
         return replace(self, code=replace(self.code, source=text))
 
     def with_tile(self, **tile: int) -> Kernel:
-        """Return the same kernel with other template parameters, under a name that says them.
+        """Return the same kernel at another tile, under a name that says it.
 
         tile: values by parameter, such as BN=128
         Raises BadSetting for a parameter that the template doesn't have.
         """
         for parameter in tile:
             if parameter not in self.template:
-                known = ", ".join(self.template) or "none"
+                names = ", ".join(self.template) or "none"
                 raise BadSetting(
-                    f"{self.name} has no template parameter {parameter}: it has {known}"
+                    f"{self.name} has no template parameter {parameter}: it has {names}"
                 )
         name = " ".join([self.name, *(f"{parameter}={value}" for parameter, value in tile.items())])
         return replace(self, name=name, template={**self.template, **tile}, number=None, idea="")

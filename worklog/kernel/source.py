@@ -1,4 +1,6 @@
-"""CUDA C++ as text and as a tree: files, comments and integer expressions."""
+"""CUDA C++ as text and as a tree: files, comments and integer expressions.
+
+Also where the package keeps kernels, notebooks and other files that it ships."""
 
 from __future__ import annotations
 

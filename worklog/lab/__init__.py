@@ -1,7 +1,8 @@
 """The notebook layer: panel, ladder, magics, and the notebooks' exercises.
 
 The ladder is shown rung by rung. The panel switches each fix of the harness on and off. The pages
-read runs, and start a child process for new ones. They never use CUDA themselves.
+read runs, and start a child process for new ones. They never use CUDA themselves. Their scripts
+and style sheets are here, too, and also those of the access viewer.
 """
 
 from worklog.lab.exercises import check_answer

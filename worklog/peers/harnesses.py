@@ -1,4 +1,4 @@
-"""The other harnesses, and the work that all harnesses time.
+"""The other harnesses that `worklog peers` compares, and the work that all of them time.
 
 Each harness is used as its documentation says. The work is kernels of known length, FP32 cuBLAS,
 and points of declared benchmarks.

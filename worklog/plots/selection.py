@@ -1,4 +1,4 @@
-"""Selection of what charts show of a run: sizes, kernels, rates and labels."""
+"""What charts and tables show of a run, and how it is written: sizes, kernels, rates, labels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The package's two problems, SGEMM and row softmax.
+"""The package's two problems, SGEMM and row softmax, in PROBLEMS by name.
 
 SGEMM is C(M x N) = alpha * A(M x K) * B(K x N) + beta * C in row-major FP32, which the ladder's
 kernels compute. Here are its shape, the domain of shapes that a kernel takes, inputs, a reference
-in higher precision for a few rows, and SGEMM as a Problem.
+in higher precision for a few rows, the precision classes, and SGEMM as a Problem.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of the gate, the GPU and the calibration.
+"""Records of a run beside its times: the gate's verdict, the GPU, the calibration, counters.
 
 The verdict has its stages and a map of the wrong elements of C. The GPU is as its driver describes
 it. The calibration has the harness's measurements of itself, once per run.
@@ -166,7 +166,7 @@ class Verdict(Displayable):
         return "; ".join([f"passed as {self.precision}{launches}", *clauses])
 
     def _ran_in_words(self) -> str:
-        """Return how many values within the launches' range ran, behind a blank; "" if unknown."""
+        """Return how many values within the launches' range ran, after a space; "" if unknown."""
         if self.ran is None or self.largest is None:
             return ""
         names = ["sizes"] if self.square else "MNK"

@@ -124,8 +124,8 @@ def _parameter_text(parameter: inspect.Parameter, named_types: Mapping[str, Any]
         text = f"**{text}"
     is_typed = parameter.annotation is not parameter.empty
     if is_typed:
-        named = named_types.get(str(parameter.annotation))
-        literals = get_args(named) if get_origin(named) is Literal else ()
+        alias = named_types.get(str(parameter.annotation))
+        literals = get_args(alias) if get_origin(alias) is Literal else ()
         annotated = " | ".join(map(repr, literals)) or _type_text(parameter.annotation)
         text += f": {annotated}"
     if parameter.default is parameter.empty:

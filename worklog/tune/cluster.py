@@ -1,7 +1,7 @@
 """The workers of a sweep: a worker that measures on each card, and workers that compile and check.
 
 On a single card they are threads of this process. On several cards, of one host or of many, they
-are workers of a Dask cluster.
+are workers of a Dask cluster. Each measures in a child process of its own.
 
 A worker that dies loses only its current point, which Dask assigns to another worker. A kernel that
 ends its process fails, and its worker continues.
@@ -121,7 +121,7 @@ def on_card(
 def end_child() -> None:
     """End this process's child, which frees the card.
 
-    Another thread than the measuring thread may call this.
+    Any thread may call this, also while another one measures.
     """
     global _child
     if _child is not None:

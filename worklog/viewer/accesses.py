@@ -24,7 +24,7 @@ from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape, Size
-from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
+from worklog.viewer.trace import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 
 SECTOR = 32  # bytes
 BANKS = 32  # of 4 bytes

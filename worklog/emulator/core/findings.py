@@ -18,7 +18,7 @@ from worklog.emulator.flow import Block
 from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, Instruction, UnsupportedInstruction, plain_name
-from worklog.emulator.reports import Batch, BudgetExceeded, called
+from worklog.emulator.reports import Batch, BudgetExceeded, caller_text
 from worklog.emulator.tensor import fragment
 
 EVENTS = tuple(enum("event_kind"))
@@ -234,7 +234,7 @@ def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int
     threads = _threads(event)
     block = batch.place(int(event["block"]))
     action = text.format(*event["numbers"].tolist(), **fields) + other_block
-    message = f"thread {threads[0]} of block {block} {action}{called(place)}"
+    message = f"thread {threads[0]} of block {block} {action}{caller_text(place)}"
     batch.report(
         kind.format(**fields),
         message,
@@ -339,7 +339,7 @@ def _fields(
         "more": int(event["other_block"]),
         "op": instruction.parts[0],
         "own": place.line,
-        "line": f"{other.line}{called(other)}" if other else "",
+        "line": f"{other.line}{caller_text(other)}" if other else "",
         "number": value >> 32,
         "threads": value & 0xFFFFFFFF,
         "lanes": batch.block_lanes,
@@ -432,7 +432,7 @@ def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
 
 def _accessing(site: Site) -> str:
     """Return the verb and the line of an access, for messages."""
-    return f"{site.verb} (line {site.line}{called(site)})"
+    return f"{site.verb} (line {site.line}{caller_text(site)})"
 
 
 def _reason(
@@ -486,7 +486,7 @@ def missing_arrivals(program: LoadedProgram, events: Array) -> str:
     for event in events[events["kind"] == enum("event_kind")["BARRIER_LACKS"]]:
         numbers = event["numbers"].tolist()
         instruction = program.kernel.instructions[int(event["pc"])]
-        line = f"{instruction.line}{called(instruction)}"
+        line = f"{instruction.line}{caller_text(instruction)}"
         for_count = FOR_COUNT.format(*numbers) if numbers[2] else ""
         lines.append(WAITING.format(*numbers, line=line) + for_count)
     return "".join(dict.fromkeys(lines))
@@ -566,9 +566,9 @@ def _location(program: LoadedProgram, batch: Batch, block: Block, ran: Sequence[
     last_instruction = (of_kernel or instructions)[-1]
     lines = [instruction.line for instruction in of_kernel or instructions]
     if loop := _loop_line(batch.source, min(lines)) if loops else 0:
-        return f"in the loop of line {loop}{called(last_instruction)}: {batch.text(loop)}"
+        return f"in the loop of line {loop}{caller_text(last_instruction)}: {batch.text(loop)}"
     line = last_instruction.line
-    return f"near line {line}{called(last_instruction)}: {batch.text(line)}"
+    return f"near line {line}{caller_text(last_instruction)}: {batch.text(line)}"
 
 
 def _loop_line(source: str, first: int) -> int:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.emulated import build
 from worklog.kernel.host.fit import Integers
 from worklog.kernel.host.program import ENTRY, HostProgram
 from worklog.kernel.host.text import LINES
@@ -40,7 +39,9 @@ Records = NDArray[Any]  # of RECORD
 @lru_cache(maxsize=64)
 def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """Return a loaded program, or None with the compiler's error."""
-    from worklog.emulator import load  # here: most commands need none of it
+    # Here: most commands need none of it.
+    from worklog.emulator import load
+    from worklog.kernel.emulated import build
 
     # HOST_AS_DEVICE accepts names of fields in lists, as compilers of host code do.
     options = ("-std=c++20", HOST_AS_DEVICE)
