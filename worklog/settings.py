@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from worklog.errors import BadSetting, check_keywords, hinted, meant
@@ -219,7 +219,7 @@ class Harness:
 
     def but(self, **changes: Unpack[HarnessSettings]) -> Harness:
         """Return the harness with some settings changed."""
-        check_keywords("there is no setting", changes, HarnessSettings.__annotations__)
+        check_keywords("there is no setting", changes, [field.name for field in fields(self)])
         return replace(self, **changes)
 
     def biased(self) -> dict[str, Value]:

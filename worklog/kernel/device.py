@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.kernel.source import code_lines, split_list
 from worklog.problem import FLOAT_BYTES, Domain, Shape
+
+if TYPE_CHECKING:
+    from worklog.kernel.kernel import Kernel
 
 COMPILE_OPTIONS = ("-std=c++17",)
 Block = int | tuple[int, ...]  # threads per block: along x, and along y and z
@@ -231,7 +234,7 @@ class Loaded(Runnable):
     The workspace is allocated unless the caller lends one. Raises CompileFailed.
     """
 
-    def __init__(self, kernel: Any, device: Device) -> None:
+    def __init__(self, kernel: Kernel, device: Device) -> None:
         self.name = kernel.name
         self.domain = kernel.domain
         self.kernel = kernel
