@@ -258,7 +258,7 @@ lab.step("shared")
 # Compute counted them at 4096.
 
 # %%
-from worklog.kernel import memory_counts, moved_from_l2
+from worklog.kernel.ladder import memory_counts, moved_from_l2
 
 counts = memory_counts()
 moved, label = moved_from_l2(counts.shape)

@@ -31,7 +31,7 @@ AXES = "MNK"
 TINY = Shape(5, 5, 2)  # the other sizes of a sweep
 # The effort of all sweeps, and the part of it that one launch takes in Python, in instructions of
 # warps.
-EFFORT = 5e7
+EFFORT = 1.5e8
 LAUNCHED = 1.2e4
 SHARE_BESIDE = 0.5  # of the instructions that are left, where their number is limited
 
