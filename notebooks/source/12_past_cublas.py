@@ -172,8 +172,8 @@ lab.timeline("bulk_copies")
 # The multiplying warps do what they did. Of the copying ones, each pair takes every other tile: it stores A's part,
 # requests that of its next tile, and then copies B's.
 #
-# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS. About half of
-# that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
+# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS. At 4096, more
+# than a third of that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
 
 # %%
 lab.steps("bulk_copies, order not kept", "bulk_copies", sizes=[1024, 4096])
