@@ -9,12 +9,12 @@ title, subtitle and sources around them. For example, the registers of each rung
     from worklog.errors import NothingToDraw
     from worklog.plots import style
     from worklog.plots.marks import RowBar, Rows
-    from worklog.plots.page import Margins, OnAxes, Texts, on_axes
+    from worklog.plots.page import Chart, Margins, Texts, on_axes
     from worklog.runs import Run
 
 
     @style.chart
-    def registers(run: Run, *, ax: OnAxes | None = None) -> OnAxes:
+    def registers(run: Run, *, ax: Axes | None = None) -> Axes | Chart:
         \"\"\"Draw the registers of each rung. Raises NothingToDraw.\"\"\"
         counts = {
             name: facts["registers"] for name, facts in run.kernels.items() if "registers" in facts
