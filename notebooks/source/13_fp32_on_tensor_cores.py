@@ -186,8 +186,8 @@ plots.curves(finding, curves, label, x="K", y="rms error, u·D", limit=limit)
 # %% [markdown]
 # **What happened:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But
 # the rung is 5 % slower. Its warps wait for the same as those of rung 23, each share within 3 points (above). What grows
-# is what they issue: about 11 % more, by the used issue slots (37 and 35 %) and the times. One addition per 384
-# multiply-adds isn't nothing, where a tensor core does 2048 of them in one instruction.
+# is what they issue: about 11 % more, by the used issue slots (37 and 35 %) and the times. How much of that are the
+# additions, we haven't isolated.
 #
 # ## 25. Warp groups
 #

@@ -232,6 +232,15 @@ def test_what_changes_beside_the_idea_of_a_step():
     )
 
 
+def test_five_rungs_of_the_first_twelve_change_the_tile_too_as_the_readme_says():
+    changed = []
+    for before, after in pairwise(worklog.LADDER):
+        both = {"BM", "BN", "BK"} & before.template.keys() & after.template.keys()
+        if any(before.template[side] != after.template[side] for side in both):
+            changed.append(after.name)
+    assert changed == ["tiles_1d", "tiles_2d", "autotuned", "pipelined", "warptiled"]
+
+
 def test_the_counts_in_the_headers():
     rungs = COUNTED.rungs
     assert [rungs[name].sectors_per_fma for name in ("coalesced", "shared")] == approx(
