@@ -70,18 +70,26 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
     """
     sentences = [*_grid_limits(subject, largest)]
     notes = list[str]()
-    if not quick and not subject.kernel.follows_shape and not _waits(subject):
+    launches = _Launches(subject)
+    is_launched = not (quick or subject.kernel.follows_shape or _waits(subject))
+    if is_launched:
         nothing = list[str]()
         sentences += apart(
-            "the search for limits", lambda: _memory_limits(subject, largest), nothing, notes
+            "the search for limits", lambda: _memory_limits(launches, largest), nothing, notes
         )
     note = "; ".join(sentences + notes)
-    return passed(LIMITS, note or f"none for M, N and K up to {SIZES[0]:,}", note=note)
+    none_found = f"the grid allows M, N and K up to {SIZES[0]:,}"
+    if not is_launched:
+        none_found += "; nothing was launched there"
+    elif launches.untried:
+        none_found += f"; {launches.untried} launches there were too long for the emulator"
+    else:
+        none_found += ", and no access there was outside of memory"
+    return passed(LIMITS, note or none_found, note=note)
 
 
-def _memory_limits(subject: Loaded, largest: tuple[int, int, int]) -> list[str]:
+def _memory_limits(launches: _Launches, largest: tuple[int, int, int]) -> list[str]:
     """Return the sizes and products from which an access is outside of memory."""
-    launches = _Launches(subject)
     return [*_axis_limits(launches, largest), *_product_limits(launches)]
 
 
