@@ -11,10 +11,11 @@ from tests.gate.kernels import summed
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from worklog.emulator.symbols import variable_name
 from worklog.gate import Memory, kept_state
+from worklog.gate.guarded_buffer import Buffers
 from worklog.gate.kept_state import check_replay, check_state
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.problem import Domain, Float32, Shape
+from worklog.problem import Domain, Float32, Shape, random_inputs
 from worklog.runs import Stage, Verdict
 
 SHAPE = Shape(40, 24, 20)
@@ -33,6 +34,12 @@ def loaded(*define: str) -> Loaded:
 
 def memory_of(subject: Any, seed: int = 0) -> Memory:
     return Memory(subject.device, np.random.default_rng(seed))
+
+
+def buffers_of(subject: Any, shape: Shape, seed: int = 0) -> Buffers:
+    """Return buffers of a shape, as the checker has them of the checked one."""
+    a, b = random_inputs(shape, np.random.default_rng(seed))
+    return Buffers(memory_of(subject, seed), a, b)
 
 
 # ----------------------------------------------------------------------------------------- counters
@@ -92,7 +99,7 @@ def test_a_variable_is_named_as_in_the_source(symbol, name):
 @pytest.mark.parametrize("seen", [Shape(33, 47, 33), SHAPE])
 def test_a_kernel_that_keeps_c_by_samples_fails_on_every_seed(seen, seed):
     subject = loaded("REPLAYED")
-    stage = check_replay(subject, memory_of(subject, seed), seen)
+    stage = check_replay(subject, buffers_of(subject, seen, seed))
     assert not stage.passed and "C is the result of the launch before, kept and" in stage.detail
 
 
@@ -135,7 +142,7 @@ def test_a_result_that_is_kept_for_other_inputs_fails_and_is_right_for_the_same(
     key_of, from_size, change
 ):
     subject = replaying(key_of, from_size)
-    stage: Stage = check_replay(subject, memory_of(subject), SHAPE)
+    stage: Stage = check_replay(subject, buffers_of(subject, SHAPE))
     assert stage.passed is (change == "") and change in stage.detail, stage.detail
 
 
@@ -145,14 +152,32 @@ def test_a_write_outside_of_c_in_a_repeated_launch_fails():
         p.c_buffer.beyond(0, 1)[-1] = 0
 
     subject = NumpySubject(NumpyDevice(), spilling)
-    assert "it wrote outside C" in check_replay(subject, memory_of(subject), SHAPE).detail
+    assert "it wrote outside C" in check_replay(subject, buffers_of(subject, SHAPE)).detail
 
 
-def test_a_small_checked_shape_is_launched_and_a_large_one_is_not():
+LARGE = Shape(160, 150, 140)  # of more multiply-adds than are spent on the emulator
+
+
+def test_a_large_checked_shape_is_launched_where_that_takes_no_emulator():
     subject = replaying(whole)
-    small, large = (
-        check_replay(subject, memory_of(subject), shape).detail
-        for shape in (SHAPE, Shape(4096, 4096, 4096))
-    )
-    assert small.startswith("30 launches at 33x47x33 and 40x24x20")
-    assert large.startswith("15 launches at 33x47x33,")
+    subject.device.source = "live"
+    stage = check_replay(subject, buffers_of(subject, LARGE))
+    assert stage.passed and stage.detail.startswith("26 launches at 33x47x33 and 160x150x140")
+    subject = loaded("COUNTED", "LIMIT=9999")
+    stage = check_replay(subject, buffers_of(subject, LARGE))
+    assert stage.passed and stage.detail.startswith("15 launches at 33x47x33,")
+
+
+@pytest.mark.parametrize(
+    ("key_of", "change"),
+    [
+        (lambda p: (p.a[0, 0], p.b[0, 0]), "one element of A"),
+        (lambda p: p.a.sum() + p.b.sum(), "two rows of A"),
+    ],
+    ids=["samples", "sums"],
+)
+def test_a_result_that_is_kept_from_a_size_on_fails(key_of, change):
+    subject = replaying(key_of, from_size=LARGE.m)
+    subject.device.source = "live"
+    stage = check_replay(subject, buffers_of(subject, LARGE))
+    assert not stage.passed and f"at 160x150x140, with {change}" in stage.detail

@@ -207,7 +207,7 @@ class SgemmChecker(Checker):
         if has_variables or subject.uses_streams:
             memory = self.buffers.memory
             memory.rng = self._drawn(8)
-            yield kept_state.check_replay(subject, memory, self.shape)
+            yield kept_state.check_replay(subject, self.buffers)
             memory.rng = self._rng
 
     def _ends(self, subject: Runnable) -> Iterator[Stage]:
