@@ -12,6 +12,7 @@ from worklog.kernel.clang import compile_with_clang
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect, report
 from worklog.kernel.ladder import rung
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.trial import kernel_of
 from worklog.problem import Shape
 from worklog.runner.check import check
@@ -175,6 +176,19 @@ def test_without_nvrtc_a_missing_barrier_is_found_at_its_line(name, no_nvrtc, la
         finding.kind == "shared-race"
         and finding.text == text.splitlines()[finding.line - 1].strip()
     )
+
+
+@pytest.mark.parametrize("function", ["and", "or", "count"])
+def test_a_barrier_that_reduces_is_one_barrier_with_each_compiler(function):
+    source = f"""__global__ void k(int *p) {{
+  p[threadIdx.x] = __syncthreads_{function}(p[threadIdx.x]);
+}}"""
+    program = Program("mine.cu", source, "k")
+    by_nvrtc, by_clang = (
+        re.findall(r"\bbar\w*\.[\w.]+", compiler(program, "sm_90").ptx)
+        for compiler in (compile_cuda, compile_with_clang)
+    )
+    assert by_clang == by_nvrtc and len(by_clang) == 1
 
 
 def test_without_nvrtc_the_accumulators_are_in_registers(no_nvrtc):

@@ -142,6 +142,26 @@ extern "C" void solution(const float* x, float* y, size_t n) {{ twice<<<1, 96>>>
     assert result.exit_code == end and said in result.stdout, result.output
 
 
+@pytest.mark.parametrize(("last", "end"), [(3, 0), (4, 1)])
+def test_a_local_array_of_a_solution_has_bounds(last, end):
+    pytest.importorskip("ziglang", reason="clang comes with the extra [bounds]")
+    Path("own.py").write_text(DOUBLED)
+    source = f"""
+__global__ void twice(const float* x, float* y, size_t n) {{
+  float part[4] = {{}};
+  if (threadIdx.x >= n) return;
+  for (int j = 0; j < 4; ++j) part[j] = x[threadIdx.x] / 2;
+  float sum = 0;
+  for (int j = 0; j <= {last}; ++j) sum += part[j];
+  y[threadIdx.x] = sum;
+}}
+extern "C" void solution(const float* x, float* y, size_t n) {{ twice<<<1, 96>>>(x, y, n); }}
+"""
+    result = worklog(source, "own.py")
+    assert result.exit_code == end, result.output
+    assert ("array bounds: mine.cu:7: index 4 is out of bounds" in result.stdout) == bool(end)
+
+
 def test_a_launch_has_three_dimensions_and_a_file_without_solution_is_an_error():
     Path("own.py").write_text(DOUBLED)
     source = """

@@ -96,16 +96,16 @@ ORDER(__threadfence_system, "fence.acq_rel.sys")
 DEVICE void __syncwarp(unsigned mask = ~0u) {
   asm volatile("bar.warp.sync %0;" ::"r"(mask) : "memory");
 }
-#define SYNC_RESULT(NAME, PTX)                                                                   \
+#define SYNC_RESULT(NAME, REDUCE)                                                                \
   DEVICE int NAME(int predicate) {                                                               \
     int out;                                                                                     \
-    asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; barrier.sync.aligned 0; "             \
-                 "barrier.red." PTX ".pred q, 0, p; selp.b32 %0, 1, 0, q; }"                     \
+    asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; " REDUCE " }"                         \
                  : "=r"(out) : "r"(predicate) : "memory");                                       \
     return out;                                                                                  \
   }
-SYNC_RESULT(__syncthreads_and, "and")
-SYNC_RESULT(__syncthreads_or, "or")
+SYNC_RESULT(__syncthreads_and, "bar.red.and.pred q, 0, p; selp.b32 %0, 1, 0, q;")
+SYNC_RESULT(__syncthreads_or, "bar.red.or.pred q, 0, p; selp.b32 %0, 1, 0, q;")
+SYNC_RESULT(__syncthreads_count, "bar.red.popc.u32 %0, 0, p;")
 #undef SYNC_RESULT
 
 // The bits of a value, and the instructions of one operand or two or three of one type.
