@@ -58,6 +58,12 @@ COMMANDS = [
         exit_code=1,
     ),
     Command(
+        "worklog check tests/exploits/wrong/missing_second_barrier.cu --emulate --seed 1",
+        "shared-race",
+        exit_code=1,
+        in_checkout=True,
+    ),
+    Command(
         "worklog check tests/exploits/wrong/grid_rounded_down.cu",
         LIVE,
         exit_code=1,
@@ -79,8 +85,6 @@ ELSEWHERE = {
     "make lab",
     "make article",  # its commands are `worklog article` and `python -m tests.record.readme`
     "make test",
-    "make notebooks",
-    "make stale",
 }
 
 

@@ -50,9 +50,9 @@ TARGETS = {
         ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
     ),
     "notebooks": Target("python -m tests.record.notebooks", ("notebooks/*.ipynb",)),
-    "animation": Target(
-        "python -m tests.browser.animation",
-        ("figures/panel.gif", "figures/access.gif"),
+    "screens": Target(
+        "python -m tests.browser.stills",
+        ("figures/screens/*.png",),
         versions=False,
     ),
 }

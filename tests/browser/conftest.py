@@ -48,6 +48,7 @@ CONNECTED = """async () => {
     await notebook.context.ready; await notebook.sessionContext.ready;
     await notebook.sessionContext.session.kernel.info;
 }"""
+THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
 RUN_ALL = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import (
     OTHERS,
     RESTART,
+    THEME,
     axe_findings,
     box,
     cell,
@@ -40,7 +41,6 @@ widgets.why_not_live = lambda: None
 job = (sys.executable, {job!r}, "seconds", "pid")
 widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job=job)
 """
-THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
 # Everything that is wider than its box.
 CLIPPED = """page => [...page.querySelectorAll('*')]
     .filter(part => part.checkVisibility() && part.clientWidth > 0

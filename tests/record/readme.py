@@ -12,7 +12,10 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
+from click.testing import CliRunner
+
 from tests.record.tune import SLOW
+from worklog.cli import main
 from worklog.cli.figures import at_4096, markers, rewrite
 from worklog.kernel import RUNGS, rung
 from worklog.kernel.ladder import FP32, TENSOR
@@ -36,6 +39,8 @@ COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
 LONG_US = 20
+DIAGNOSED = "tests/exploits/wrong/missing_second_barrier.cu --emulate --seed 1"
+LINES = 7  # of what a check prints
 RATES = ("share", "low", "high", "unknown")
 PICTURE = """\
 <picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">
@@ -46,20 +51,27 @@ def parts() -> dict[str, str]:
     """Return the text of each part."""
     recorded = at_4096()
     return {
-        "introduction": introduction(),
+        "introduction": introduction(recorded),
+        "diagnosis": diagnosis(),
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "bubble": bubble(),
+        "leaders": leaders_in_words(recorded),
         "chapters": chapters(recorded),
         "changes": changes(),
     }
 
 
-def introduction() -> str:
-    """Return the first paragraph, with the numbers of kernels and notebooks."""
+def introduction(run: Run) -> str:
+    """Return the first paragraph, with the numbers of kernels and notebooks.
+
+    run: the recorded rungs at 4096
+    """
     words = WORDS["text"]["introduction"].strip()
     notebooks = len([*README.parent.glob("notebooks/source/[0-9]*.py")])
-    return textwrap.fill(words.format(kernels=len(RUNGS), notebooks=notebooks), 120)
+    _, tensor = fastest(run)
+    numbers = {"kernels": len(RUNGS), "notebooks": notebooks, "times": tensor.ratio}
+    return textwrap.fill(words.format(**numbers), 120)
 
 
 def chapter(name: str) -> Run:
@@ -103,17 +115,34 @@ def pictures(run: Run) -> str:
 
     run: the recorded rungs at 4096
     """
-    plain, tensor = leaders(run.measurements)
-    assert plain is not None and tensor is not None, "the recordings hold both ladders"
-    libraries = {m.kernel: m for m in chapter("h200_libraries").select(shape=plain.problem)}
-    named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
-    named = {"tensor": tensor, **named}
-    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
-    isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
+    plain, tensor = fastest(run)
     largest = {m.kernel: error[0] for m in run.measurements if (error := error_of(m)) is not None}
     numbers = {
+        "tensor": tensor,
         "error": largest[tensor.kernel] / largest[CUBLAS],
         "in_a_row": in_a_row(tensor.kernel),
+    }
+    return "\n\n".join(picture("ladders", [tensor, plain], numbers))
+
+
+def fastest(run: Run) -> tuple[Measurement, Measurement]:
+    """Return the fastest of FP32's class on FP32 cores, and on tensor cores."""
+    plain, tensor = leaders(run.measurements)
+    assert plain is not None and tensor is not None, "the recordings hold both ladders"
+    return plain, tensor
+
+
+def leaders_in_words(run: Run) -> str:
+    """Return what stands behind the fastest rungs, and which libraries come near.
+
+    run: the recorded rungs at 4096
+    """
+    plain, _ = fastest(run)
+    libraries = {m.kernel: m for m in chapter("h200_libraries").select(shape=plain.problem)}
+    named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
+    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
+    isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
+    numbers = {
         "chosen": chosen,
         "order": isolated[f"{chosen.name}, order not kept"] / isolated[chosen.name],
         "chosen_file": Path(chosen.file).name,
@@ -121,7 +150,16 @@ def pictures(run: Run) -> str:
     }
     numbers["rate"] = {name: rate(m.tflops) for name, m in named.items()}
     numbers["precision"] = {name: class_of(m) for name, m in named.items()}
-    return "\n\n".join(picture("ladders", named.values(), numbers))
+    return in_words("leaders", named.values(), numbers)
+
+
+def diagnosis() -> str:
+    """Return what `worklog check` prints of a kernel without its second barrier."""
+    file, *options = DIAGNOSED.split()
+    words = ["check", str(README.parent / file), *options]
+    lines = CliRunner().invoke(main, words).stdout.splitlines()[:LINES]
+    wrapped = [textwrap.fill(line, 100, subsequent_indent="  ") for line in lines]
+    return "\n".join(("```text", *wrapped, "```"))
 
 
 def chapters(run: Run) -> str:
@@ -172,10 +210,13 @@ def chapters(run: Run) -> str:
 def picture(
     name: str, measurements: Iterable[Measurement], numbers: Mapping[str, object]
 ) -> tuple[str, str]:
-    """Return a figure, on a light page and on a dark one, and its text.
+    """Return a figure, on a light page and on a dark one, and its text."""
+    text = in_words(name, measurements, numbers)
+    return PICTURE.format(name=name, alt=WORDS["alt"][name]), text
 
-    The text has the label of the measurements.
-    """
+
+def in_words(name: str, measurements: Iterable[Measurement], numbers: Mapping[str, object]) -> str:
+    """Return a text with its numbers and the label of the measurements."""
     names = dict[str, list[str]]()
     for m in measurements:
         names.setdefault(m.label, []).append(f"`{m.kernel}`")
@@ -184,8 +225,7 @@ def picture(
         for label, kernels in names.items()
     ]
     text = WORDS["text"][name].strip().format(sources="; ".join(sources), **numbers)
-    filled = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
-    return PICTURE.format(name=name, alt=WORDS["alt"][name]), filled
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def changes() -> str:
@@ -209,9 +249,7 @@ def changes() -> str:
     percent = {
         f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES
     }
-    percent["false_once"] = 100 * rates["false"]["at once"]
-    numbers = {**rates, **percent, "apart": 100 * rates["cards"]["warptiled at 256"]}
-    text = WORDS["text"]["rates"].strip().format(label=document["label"], **numbers)
+    text = WORDS["text"]["rates"].strip().format(label=document["label"], **rates, **percent)
     return f"{comment}\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}"
 
 
