@@ -21,7 +21,7 @@ from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
 from worklog.cli import options
 from worklog.errors import WorklogError
-from worklog.kernel import LADDER
+from worklog.kernel import LADDER, RUNGS
 from worklog.kernel.ladder import FP32
 from worklog.lab.answers import Answer, Answers
 from worklog.lab.listings import diff
@@ -31,7 +31,8 @@ from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
-from worklog.runs import recorded_run
+from worklog.runner.sources import at_4096
+from worklog.runs import CUBLAS
 from worklog.settings import PITFALLS, Value
 from worklog.site.chapters import STORY
 from worklog.site.panel_answers import answers as data_of
@@ -293,7 +294,7 @@ def test_the_keyboard_alone_is_enough(page, grid):
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page):
-    page_of_rung = RungPage(recorded_run(), "vectorized", Shape.of(4096))
+    page_of_rung = RungPage(at_4096(), "vectorized", Shape.of(4096))
     page.locator("#ladder summary", has_text="vectorized").click()
     files = "06_vectorized.cu against 05_tiles_2d.cu"
     expect(page.locator("#ladder [open] > p")).to_have_text([*page_of_rung.sentences, files])
@@ -309,7 +310,11 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     widths = page.locator("#ladder .track i").evaluate_all(
         "all => all.map(bar => bar.getBoundingClientRect().width)"
     )
-    rates = [m.tflops or 0.0 for m in rows(page_of_rung.run, page_of_rung.shape)]
+    shown = rows(page_of_rung.run, page_of_rung.shape)
+    names = [m.kernel for m in shown]
+    assert names == [*(record.name for record in RUNGS), CUBLAS]
+    expect(page.locator("#ladder .further", has_text="tf32x3")).to_contain_text("fp32-emulated")
+    rates = [m.tflops or 0.0 for m in shown]
     assert [width / max(widths) for width in widths] == approx(
         [rate / max(rates) for rate in rates], abs=0.01
     )

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.record.tune import SLOW
 from worklog.cli import main
-from worklog.cli.figures import at_4096, markers, rewrite
+from worklog.cli.figures import markers, rewrite
 from worklog.kernel import RUNGS, rung
 from worklog.kernel.ladder import FP32, TENSOR
 from worklog.kernel.ladder.best import table
@@ -24,6 +24,7 @@ from worklog.plots.diagrams.facts import CANCELLING
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.problem import Shape
 from worklog.problem.drawn_shapes import drawn
+from worklog.runner.sources import at_4096
 from worklog.runs import CUBLAS, Measurement, Run, cells, recorded_run, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison

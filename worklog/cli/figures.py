@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +23,7 @@ from worklog import plots, runs
 from worklog.cli import options
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, Kernel, tensor_products
+from worklog.kernel import RUNGS, tensor_products
 from worklog.kernel.ladder import TENSOR
 from worklog.lab.journal import journal as journal_text
 from worklog.peers import exploits
@@ -32,7 +32,7 @@ from worklog.plots.selection import shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, execute, sources
 from worklog.runner.job import Job, article_jobs, jobs_of
-from worklog.runs import CUBLAS, Run, cells
+from worklog.runs import Run, cells
 from worklog.runs.files import write_bytes, write_text
 from worklog.runs.sources import CHAPTERS, in_steps, new_path
 from worklog.runs.text import Table
@@ -88,19 +88,13 @@ def error_growth() -> Drawing:
     )
 
 
-def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
-    """Return the recordings of these rungs, if there are any, and of cuBLAS at 4096."""
-    planned, _ = jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
-    return sources.recorded(planned, runs.recorded_run(), partly=True)
-
-
 def with_libraries() -> Run:
     """Return the recordings of the rung best, of tensor-core rungs, and of libraries.
 
     The libraries are Triton's and cuBLAS's products in short formats, which
     tests/record/fp32_by_libraries.py measures.
     """
-    run = at_4096((*TENSOR, RUNGS[-1]))
+    run = sources.at_4096((*TENSOR, RUNGS[-1]))
     libraries = Run.load(runs.recordings(CHAPTERS)["h200_libraries"], "recorded")
     kernels = run.kernels | libraries.kernels
     return replace(
@@ -117,7 +111,7 @@ def sizes_in_steps() -> Drawing:
 
 def ladders_at_4096() -> Drawing:
     """Draw the rungs on FP32 cores and those on tensor cores, from recordings."""
-    return plots.ladders(at_4096(), 4096)
+    return plots.ladders(sources.at_4096(), 4096)
 
 
 def accuracy_of_libraries() -> Drawing:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from worklog import runs
 from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.ladder import source_changed
-from worklog.runner.job import Job
-from worklog.runs import Measurement, Run
+from worklog.runner.job import Job, jobs_of
+from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import CHAPTERS, forced_source, newest_run
 from worklog.settings import PITFALLS
 
@@ -100,6 +101,12 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     run.measurements = measurements
     run.kernels = run.kernels | kernels
     return run
+
+
+def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
+    """Return the recordings of these rungs, if there are any, and of cuBLAS at 4096."""
+    planned, _ = jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
+    return recorded(planned, runs.recorded_run(), partly=True)
 
 
 def _source_of(job: Job, sources: Sequence[Run]) -> Run | None:

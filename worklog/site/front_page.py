@@ -13,9 +13,9 @@ from worklog.kernel import LADDER, RUNGS
 from worklog.lab.assets import PANEL_SCRIPTS, assets
 from worklog.lab.rung_pages import SIZE, RungPage
 from worklog.plots import Chart
-from worklog.plots.selection import measured, rows, shape_to_draw
+from worklog.plots.selection import class_of, labels, measured, rows, shape_to_draw
 from worklog.runner.job import jobs_of
-from worklog.runner.sources import holding
+from worklog.runner.sources import at_4096, holding
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import in_steps
 from worklog.runs.text import percent
@@ -38,10 +38,14 @@ def front_page(
 ) -> tuple[str, dict[str, bytes]]:
     """Return index.html, and its charts' pictures by file name.
 
-    run: for the ladder and the chart over sizes (default: this machine's newest, else a recording)
+    run: for the ladder and the chart over sizes (default: this machine's newest, else recordings,
+        whose ladder goes on past cuBLAS)
     """
     ladder_run = holding(jobs_of(None, SIZE)[0]) if run is None else run
-    sizes_run = in_steps() if run is None and ladder_run.origin == "recorded" else ladder_run
+    sizes_run = ladder_run
+    if run is None and ladder_run.origin == "recorded":
+        ladder_run = at_4096()
+        sizes_run = in_steps()
     sizes, sizes_pictures = _chart("sizes", partial(plots.sizes, sizes_run), steps)
     peers, peers_pictures = _chart("peers", plots.peers, steps)
     cards = [_card(chapter) for chapter in written]
@@ -76,7 +80,8 @@ def _card(chapter: Chapter) -> str:
 def _ladder(run: Run) -> str:
     """Return a row for everything that was measured at one shape.
 
-    A rung's row opens to what changed, what that costs, and what it gains.
+    A row of the first ladder opens to what changed, what that costs, and what it gains; further
+    ones would make the page long to load.
     """
     shape = shape_to_draw(run, None)
     measurements = rows(run, shape)
@@ -89,8 +94,11 @@ def _ladder(run: Run) -> str:
         if details:
             html += f'<details name="rung"><summary>{row}</summary>{details}</details>'
         else:
-            html += f"<div>{row}</div>"
-    return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {run.full_label}</p>{html}'
+            kind = "baseline" if m.kernel == CUBLAS else "further"
+            html += f'<div class="{kind}">{row}</div>'
+    about = f"TFLOP/s at {shape} · share of cuBLAS · class, if the errors are larger than FP32's"
+    sources = "<br>".join(escape(label) for label in labels(run, measurements))
+    return f'<p class="source">{about}<br>{sources}</p>{html}'
 
 
 def _ladder_row(m: Measurement, fastest: float) -> str:
@@ -98,11 +106,15 @@ def _ladder_row(m: Measurement, fastest: float) -> str:
 
     fastest: the rate of a bar over the whole width, in TFLOP/s
     """
-    share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
-    rate = f"{m.tflops:.2f}{share}" if measured(m) else "not measured"
+    rate = f"{m.tflops:.2f}" if measured(m) else "not measured"
+    if measured(m) and m.kernel != CUBLAS:
+        rate += f" · {percent(m.ratio)}"
+    name = m.kernel
+    if measured(m) and class_of(m) != "fp32":
+        name += f" · {class_of(m)}"
     width = 100 * (m.tflops or 0.0) / fastest
     bar = f'<span class="track"><i style="left:0;width:{width:.2f}%"></i></span>'
-    return f'<span class="row rung"><span>{m.kernel}</span>{bar}<span>{rate}</span></span>'
+    return f'<span class="row rung"><span>{name}</span>{bar}<span>{rate}</span></span>'
 
 
 def _chart(name: str, draw: Callable[[], Chart], steps: Steps) -> tuple[str, dict[str, bytes]]:
