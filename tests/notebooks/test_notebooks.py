@@ -10,6 +10,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
@@ -200,10 +201,23 @@ def test_a_solution_that_is_not_right_is_not_stored():
 def test_the_first_code_cell_installs_the_package_where_it_is_missing():
     assert prepared(sources()[0]).cells[1].source == install_cell(public_address()).source
     assert re.search(
-        r'%pip .*"gemm-worklog @ git\+https://a.b/c"', install_cell("https://a.b/c").source
+        r"%pip .*'gemm-worklog @ git\+https://a.b/c'", install_cell("https://a.b/c").source
     )
-    with pytest.raises(ModuleNotFoundError, match="worklog is missing: `pip install`"):
-        exec(install_cell("").source.replace('"worklog"', '"worklog_is_missing"'))
+
+
+@pytest.mark.parametrize("name", ["worklog", "worklog_is_missing"])
+def test_without_an_address_the_first_cell_installs_the_checkout_of_the_notebook(
+    name, tmp_path, monkeypatch
+):
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    installed: list[str] = []
+    shell = InteractiveShell()
+    shell.register_magic_function(installed.append, magic_name="pip")
+    cell = install_cell("").source.replace('"worklog"', f'"{name}"')
+    shell.run_cell(cell).raise_error()
+    wanted = [f"install --quiet '{tmp_path}'"] if name == "worklog_is_missing" else []
+    assert installed == wanted
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

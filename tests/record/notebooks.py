@@ -32,7 +32,21 @@ OPTIONS: dict[str, Any] = {
 # check aren't kept.
 SEEDED = "--IPKernelApp.exec_lines=import secrets; secrets.randbits = lambda bits: 8"
 SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$|(?=</pre>))", re.MULTILINE)
-MISSING = '"worklog is missing: `pip install` its checkout or its wheel, then restart"'
+INSTALL = """\
+# Install worklog where it is missing, as in Colab
+import importlib.util
+
+if importlib.util.find_spec("worklog") is None:
+    %pip install --quiet 'PACKAGE'
+"""
+INSTALL_CHECKOUT = """\
+# Install worklog where it is missing, from the checkout in which this notebook lies
+import importlib.util
+from pathlib import Path
+
+if importlib.util.find_spec("worklog") is None:
+    %pip install --quiet 'PACKAGE'
+"""
 # Refers to a kernel that is gone; the text beside it stays.
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -72,21 +86,15 @@ def public_address() -> str:
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
-    """Return a cell that installs the package where it is missing, as in Colab.
+    """Return a cell that installs the package where it is missing.
 
-    Without a public address, the cell says how to install it. It is only in the .ipynb, since the
-    .py is part of the checkout.
+    From its public address, as in Colab, else from the checkout in which the notebook lies. It is
+    only in the .ipynb, since the .py is part of the checkout.
     """
-    how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
-    if not address:
-        how = f"raise ModuleNotFoundError(\n        {MISSING}\n    )"  # as `ruff format` writes it
-    first = "# Install worklog where it is missing, as in Colab"
-    code = (
-        f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n  '
-        f"  {how}"
-    )
+    package = f"gemm-worklog @ git+{address}" if address else "{Path.cwd().parent}"
+    code = INSTALL if address else INSTALL_CHECKOUT
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
-    return nbformat.v4.new_code_cell(code, metadata=metadata)
+    return nbformat.v4.new_code_cell(code.replace("PACKAGE", package).strip(), metadata=metadata)
 
 
 def prepared(source: Path) -> nbformat.NotebookNode:
