@@ -192,3 +192,15 @@ def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(page, l
     assert not gone(child)
     page.evaluate(RESTART)
     until(lambda: gone(child))
+
+
+def test_a_rung_and_a_size_of_the_ladder_can_be_chosen(opened):
+    with opened("rung", of_cells('from worklog import lab\nlab.ladder("tiles_2d")')) as page:
+        view = cell(page, 0).locator(".worklog").first
+        shown = view.get_by_role("status")
+        expect(shown).to_contain_text("tiles_2d at 4096")
+        view.get_by_role("combobox", name="rung").select_option("vectorized")
+        expect(shown).to_contain_text("vectorized at 4096")
+        view.get_by_role("combobox", name="size").select_option("1024")
+        expect(shown).to_contain_text("vectorized at 1024")
+        tab_to(page, view.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu"))

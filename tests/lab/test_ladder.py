@@ -46,7 +46,7 @@ def facts(climb: RungPage) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
-    last = lab.ladder(run=recorded())
+    last = lab.ladder(run=recorded()).found()
     assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
     lane_map = climbed("lane_map")
     assert [record.name for record in lane_map.rungs] == [
@@ -56,6 +56,17 @@ def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
     for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
         with pytest.raises(error):
             lab.ladder(kernel, size, run=full_run())
+
+
+def test_another_rung_and_another_size_can_be_chosen():
+    view = lab.ladder("tiles_2d", run=recorded())
+    assert view.table["sizes"] == ["1024", "4096"]
+    view.chosen = {"rung": view.table["rungs"].index("vectorized"), "size": 0}
+    chosen = climbed("vectorized", 1024)
+    assert (view.found().kernel, view.found().shape) == ("vectorized", Shape.of(1024))
+    assert view.page == chosen._repr_html_() and repr(view) == repr(chosen)
+    bundle, _ = view._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(chosen) and bundle["text/html"] == view.page
 
 
 def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources():
@@ -90,7 +101,7 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
         tiles_2d=Measurement("tiles_2d", product(4096), "failed", reason="exact: 3 rows differ")
     )
     run.kernels["tiles_2d"]["sha256"] = "another"
-    failed = lab.ladder("tiles_2d", run=run)
+    failed = lab.ladder("tiles_2d", run=run).found()
     assert facts(failed)["time"][0] == "–"
     text = repr(failed)
     assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
@@ -187,8 +198,8 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
 
 
 def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():
-    missing = lab.ladder("tiles_2d", 512, run=recorded())
-    climb = lab.ladder("vectorized", run=recorded())
+    missing = lab.ladder("tiles_2d", 512, run=recorded()).found()
+    climb = lab.ladder("vectorized", run=recorded()).found()
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3, "no gain"
     assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (
@@ -212,9 +223,10 @@ def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(
     mine = replace(full_run(), origin="live")
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
-    origins = [lab.ladder(name).run.origin for name in ("naive", "warptiled", "lane_map")]
+    origins = [lab.ladder(name).found().run.origin for name in ("naive", "warptiled", "lane_map")]
     assert (
-        origins == ["live", "recorded", "recorded"] and "→" in lab.ladder("lane_map").sentences[0]
+        origins == ["live", "recorded", "recorded"]
+        and "→" in lab.ladder("lane_map").found().sentences[0]
     )
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     with pytest.raises(BadRunFile, match="holds no such run"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-# A widget's scripts are one module: panel.js and access.js use the names of the files before them.
+# A widget's scripts are one module: the last one uses the names of the files before it.
 PANEL_SCRIPTS = ("dom.js", "panel.js")
+RUNG_SCRIPTS = ("dom.js", "rung.js")
 ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
 
 

@@ -28,6 +28,10 @@ function dropDown(label, texts, onChoice) {
     return list;
 }
 
+function labelled(name, control) {
+    return make("label", { class: "line" }, make("span", {}, name), control);
+}
+
 // Shows the option that is chosen, and disables the other options at the places in `absent`.
 function showOption(list, chosen, absent = []) {
     list.selectedIndex = chosen;
@@ -41,4 +45,16 @@ async function unpacked(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).json();
+}
+
+// Keeps keys with which JupyterLab moves between cells and folds headings, even while a control of
+// the page has the focus. Returns a function that ends this.
+function keepKeys(page) {
+    const keepKey = (event) => {
+        if (/^(Arrow|Page|Home|End)/.test(event.key) && page.contains(event.target)) {
+            event.stopPropagation();
+        }
+    };
+    window.addEventListener("keydown", keepKey, true);
+    return () => window.removeEventListener("keydown", keepKey, true);
 }

@@ -6,10 +6,6 @@ function small(text) {
     return make("p", { class: "source" }, text);
 }
 
-function labelled(name, control) {
-    return make("label", { class: "line" }, make("span", {}, name), control);
-}
-
 class Panel {
     constructor(model, root) {
         this.model = model;
@@ -230,15 +226,7 @@ function render({ model, el }) {
     const page = make("div", { class: "worklog" });
     el.append(page);
     new Panel(model, page);
-    // JupyterLab moves between cells and folds headings with these keys, even while a control has
-    // the focus.
-    const keepKey = (event) => {
-        if (/^(Arrow|Page|Home|End)/.test(event.key) && page.contains(event.target)) {
-            event.stopPropagation();
-        }
-    };
-    window.addEventListener("keydown", keepKey, true);
-    return () => window.removeEventListener("keydown", keepKey, true);
+    return keepKeys(page);
 }
 
 export default { render };

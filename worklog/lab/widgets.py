@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -19,10 +20,10 @@ import traitlets
 
 from worklog import plots
 from worklog.errors import BadSetting, Interrupted, WorklogError, hinted
-from worklog.kernel import LADDER, Kernel
+from worklog.kernel import LADDER, RUNGS, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.answers import Answers
-from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, assets, palette
+from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, RUNG_SCRIPTS, assets, palette
 from worklog.lab.readings import (
     LAUNCHES,
     RunReadings,
@@ -69,14 +70,17 @@ class Widget(anywidget.AnyWidget):
     """A widget that is shown as the lines of text() if no kernel runs."""
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        html = "".join(f"<p>{escape(line)}</p>" for line in self.text())
-        text = {"text/plain": "\n".join(self.text()), "text/html": html}
+        text = {"text/plain": "\n".join(self.text()), "text/html": self.html()}
         data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
         return data | text, metadata
 
     def text(self) -> list[str]:
         """Return the widget as lines of text."""
         raise NotImplementedError
+
+    def html(self) -> str:
+        """Return the widget as HTML that no kernel changes."""
+        return "".join(f"<p>{escape(line)}</p>" for line in self.text())
 
 
 class AccessView(Widget):
@@ -96,6 +100,57 @@ class AccessView(Widget):
         [document] = self.documents.values()
         lines = (f"{kind['text']}: {kind['cost']}" for kind in document["kinds"] if "pill" in kind)
         return [document["about"], *dict.fromkeys(lines)]
+
+
+class RungView(Widget):
+    """A rung of the ladder at a size, both of which can be chosen. rung.js draws it.
+
+    find: returns the page of a rung at a shape
+    rungs, shapes: to choose from
+    Raises what `find` raises.
+    """
+
+    _esm = assets(*RUNG_SCRIPTS)
+    _css = COLOURS + assets("panel.css")
+    table = traitlets.Dict().tag(sync=True)  # what can be chosen
+    chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists
+    page = traitlets.Unicode().tag(sync=True)  # as HTML
+
+    def __init__(
+        self,
+        find: Callable[[str, Shape], RungPage],
+        rungs: Sequence[str],
+        shapes: Sequence[Shape],
+        rung: str,
+        shape: Shape,
+    ) -> None:
+        self.find = find
+        self.rungs = rungs
+        self.shapes = sorted({*shapes, shape}, key=lambda shape: shape.flops)
+        table = {"rungs": [*rungs], "sizes": [*map(str, self.shapes)]}
+        chosen = {"rung": rungs.index(rung), "size": self.shapes.index(shape)}
+        super().__init__(table=table, chosen=chosen)
+        self.show()
+        self.observe(self.show, "chosen")
+
+    def found(self) -> RungPage:
+        """Return the page of what is chosen."""
+        return self.find(self.rungs[self.chosen["rung"]], self.shapes[self.chosen["size"]])
+
+    def show(self, _: object = None) -> None:
+        """Show the page of what is chosen."""
+        self.page = self.found()._repr_html_()
+
+    def text(self) -> list[str]:
+        """Return the page as lines of text."""
+        return repr(self.found()).splitlines()
+
+    def html(self) -> str:
+        """Return the page as HTML."""
+        return str(self.page)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.text())
 
 
 class Panel(Widget):
@@ -322,11 +377,11 @@ def panel(
 @hinted
 def ladder(
     rung: str = LADDER[-1].name, shape: Size | None = None, *, run: Run | Path | None = None
-) -> RungPage:
+) -> RungView:
     """Return a rung of the ladder, compared with the rung before.
 
     It is for the last line of a cell. It has the idea, changed source lines, memory counts,
-    registers, occupancy and time.
+    registers, occupancy and time, and lists to choose another rung and another size.
 
     shape: default 4096, or the largest shape of `run` if that lacks 4096
     run: the source of the numbers (default: this machine's newest run with the rung at the shape,
@@ -336,9 +391,20 @@ def ladder(
     name = rung_of(rung).name
     at_shape = Shape.of(SIZE if shape is None else shape)
     if run is None:
-        return RungPage(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
-    source = run if isinstance(run, Run) else open_run(run)
-    return RungPage(source, name, shape_to_draw(source, None) if shape is None else at_shape)
+        offered = newest_run(lambda run: run.select(name, at_shape))
+        find = _newest_page
+    else:
+        offered = run if isinstance(run, Run) else open_run(run)
+        find = partial(RungPage, offered)
+        if shape is None:
+            at_shape = shape_to_draw(offered, None)
+    rungs = [record.name for record in RUNGS]
+    return RungView(find, rungs, offered.shapes(), name, at_shape)
+
+
+def _newest_page(rung: str, shape: Shape) -> RungPage:
+    """Return the page of a rung from the newest run that holds it."""
+    return RungPage(newest_run(lambda run: run.select(rung, shape)), rung, shape)
 
 
 @hinted
