@@ -46,7 +46,7 @@ def facts(climb: RungPage) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
-    last = lab.ladder(run=recorded()).found()
+    last = lab.ladder(run=recorded()).rung_page()
     assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
     lane_map = climbed("lane_map")
     assert [record.name for record in lane_map.rungs] == [
@@ -63,7 +63,7 @@ def test_another_rung_and_another_size_can_be_chosen():
     assert view.table["sizes"] == ["1024", "4096"]
     view.chosen = {"rung": view.table["rungs"].index("vectorized"), "size": 0}
     chosen = climbed("vectorized", 1024)
-    assert (view.found().kernel, view.found().shape) == ("vectorized", Shape.of(1024))
+    assert (view.rung_page().kernel, view.rung_page().shape) == ("vectorized", Shape.of(1024))
     assert view.page == chosen._repr_html_() and repr(view) == repr(chosen)
     bundle, _ = view._repr_mimebundle_()
     assert bundle["text/plain"] == repr(chosen) and bundle["text/html"] == view.page
@@ -101,7 +101,7 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
         tiles_2d=Measurement("tiles_2d", product(4096), "failed", reason="exact: 3 rows differ")
     )
     run.kernels["tiles_2d"]["sha256"] = "another"
-    failed = lab.ladder("tiles_2d", run=run).found()
+    failed = lab.ladder("tiles_2d", run=run).rung_page()
     assert facts(failed)["time"][0] == "–"
     text = repr(failed)
     assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
@@ -198,8 +198,8 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
 
 
 def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():
-    missing = lab.ladder("tiles_2d", 512, run=recorded()).found()
-    climb = lab.ladder("vectorized", run=recorded()).found()
+    missing = lab.ladder("tiles_2d", 512, run=recorded()).rung_page()
+    climb = lab.ladder("vectorized", run=recorded()).rung_page()
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3, "no gain"
     assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (
@@ -223,10 +223,10 @@ def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(
     mine = replace(full_run(), origin="live")
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
-    origins = [lab.ladder(name).found().run.origin for name in ("naive", "warptiled", "lane_map")]
+    origins = [lab.ladder(name).rung_page().run.origin for name in ("naive", "warptiled", "lane_map")]
     assert (
         origins == ["live", "recorded", "recorded"]
-        and "→" in lab.ladder("lane_map").found().sentences[0]
+        and "→" in lab.ladder("lane_map").rung_page().sentences[0]
     )
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     with pytest.raises(BadRunFile, match="holds no such run"):

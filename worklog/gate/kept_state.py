@@ -150,10 +150,10 @@ def check_replay(subject: Runnable, checked: Buffers) -> Stage:
         a, b = exact.family("E1", shape, memory.rng, subject.claimed)
         singles = 1 if is_long else SINGLE
         changes = _changed_inputs(a, b, memory.rng, singles=singles)
-        more, stage = _replay(subject, checked, changes)
+        launches_there, stage = _replay(subject, checked, changes)
         if stage is not None:
             return stage
-        launches += more
+        launches += launches_there
         places += f" and {shape}"
     return passed(REPLAY, f"{launches} launches at {places}, no row wrong")
 

@@ -105,9 +105,9 @@ class AccessView(Widget):
 class RungView(Widget):
     """A rung of the ladder at a size, both of which can be chosen. rung.js draws it.
 
-    find: returns the page of a rung at a shape
+    page_of: returns the page of a rung at a shape
     rungs, shapes: to choose from
-    Raises what `find` raises.
+    Raises what `page_of` raises.
     """
 
     _esm = assets(*RUNG_SCRIPTS)
@@ -118,13 +118,13 @@ class RungView(Widget):
 
     def __init__(
         self,
-        find: Callable[[str, Shape], RungPage],
+        page_of: Callable[[str, Shape], RungPage],
         rungs: Sequence[str],
         shapes: Sequence[Shape],
         rung: str,
         shape: Shape,
     ) -> None:
-        self.find = find
+        self.page_of = page_of
         self.rungs = rungs
         self.shapes = sorted({*shapes, shape}, key=lambda shape: shape.flops)
         table = {"rungs": [*rungs], "sizes": [*map(str, self.shapes)]}
@@ -133,17 +133,17 @@ class RungView(Widget):
         self.show()
         self.observe(self.show, "chosen")
 
-    def found(self) -> RungPage:
+    def rung_page(self) -> RungPage:
         """Return the page of what is chosen."""
-        return self.find(self.rungs[self.chosen["rung"]], self.shapes[self.chosen["size"]])
+        return self.page_of(self.rungs[self.chosen["rung"]], self.shapes[self.chosen["size"]])
 
     def show(self, _: object = None) -> None:
         """Show the page of what is chosen."""
-        self.page = self.found()._repr_html_()
+        self.page = self.rung_page()._repr_html_()
 
     def text(self) -> list[str]:
         """Return the page as lines of text."""
-        return repr(self.found()).splitlines()
+        return repr(self.rung_page()).splitlines()
 
     def html(self) -> str:
         """Return the page as HTML."""
@@ -392,14 +392,14 @@ def ladder(
     at_shape = Shape.of(SIZE if shape is None else shape)
     if run is None:
         offered = newest_run(lambda run: run.select(name, at_shape))
-        find = _newest_page
+        page_of = _newest_page
     else:
         offered = run if isinstance(run, Run) else open_run(run)
-        find = partial(RungPage, offered)
+        page_of = partial(RungPage, offered)
         if shape is None:
             at_shape = shape_to_draw(offered, None)
     rungs = [record.name for record in RUNGS]
-    return RungView(find, rungs, offered.shapes(), name, at_shape)
+    return RungView(page_of, rungs, offered.shapes(), name, at_shape)
 
 
 def _newest_page(rung: str, shape: Shape) -> RungPage:
