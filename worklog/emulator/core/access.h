@@ -431,9 +431,11 @@ static int access_at(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, uin
                      uint32_t mask) {
   Site *s = &l->sites[site];
   mark_first(b, w, site);
-  for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
-    if (!(mask >> k & 1))
-      address[k] = address[first];
+  if (mask != FULL) {
+    uint64_t first = address[__builtin_ctz(mask)];
+    for (int k = 0; k < LANES; k++)
+      address[k] = mask >> k & 1 ? address[k] : first;
+  }
   if (s->space == GENERIC)
     return generic(l, b, w, s, pc, address, mask);
   if (is_early(l, b, s, address, mask))
@@ -446,13 +448,19 @@ static int access_at(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, uin
 static void addresses(const Launch *l, const Block *b, const Warp *w, const Site *s, int32_t offset,
                       int wide, uint64_t *out) {
   uint64_t high = 0;
-  for (int k = 0; k < LANES; k++)
-    if (wide)
-      out[k] = AT(uint64_t, offset)[k] + (uint64_t)s->offset;
-    else if (s->space == SHARED || s->space == LOCAL)
-      out[k] = (uint64_t)(AT(int32_t, offset)[k] + s->offset);
-    else
-      out[k] = AT(uint32_t, offset)[k] + (uint64_t)s->offset;
+  if (wide) {
+    const uint64_t *register_of = AT(uint64_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = register_of[k] + (uint64_t)s->offset;
+  } else if (s->space == SHARED || s->space == LOCAL) {
+    const int32_t *register_of = AT(int32_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = (uint64_t)(register_of[k] + s->offset);
+  } else {
+    const uint32_t *register_of = AT(uint32_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = register_of[k] + (uint64_t)s->offset;
+  }
   if (s->space != SHARED)
     return;
   for (int k = 0; k < LANES; k++)

@@ -4,17 +4,18 @@
 
 /* Running. */
 
-/* Of active lanes, each the expression of lane k. */
-#define EACH(type, expression)                                                  \
-  do {                                                                          \
-    type *d = AT(type, i->d);                                                   \
-    if (mask == FULL) {                                                         \
-      _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) d[k] = (expression); \
-    } else {                                                                    \
-      for (int k = 0; k < LANES; k++)                                           \
-        if (mask >> k & 1)                                                      \
-          d[k] = (expression);                                                  \
-    }                                                                           \
+/* Of active lanes, each the expression of lane k. It is computed for all lanes, since the compiler
+ * makes vectors of that. */
+#define EACH(type, expression)                                                                   \
+  do {                                                                                           \
+    type *d = AT(type, i->d);                                                                    \
+    if (mask == FULL) {                                                                          \
+      _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) d[k] = (expression);                  \
+    } else {                                                                                     \
+      type all[LANES];                                                                           \
+      _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) all[k] = (expression);                \
+      _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) d[k] = mask >> k & 1 ? all[k] : d[k]; \
+    }                                                                                            \
   } while (0)
 #define SOME(type, expression)      \
   do {                              \
