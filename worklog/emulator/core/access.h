@@ -248,18 +248,21 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
 static inline uint32_t order_quiet(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc,
                                    const uint64_t *address, uint32_t lanes) {
   int count = s->size * s->count / l->grain, shift = __builtin_ctz((unsigned)l->grain);
+  int written_since = b->written_at >= b->time;
   uint32_t left = 0, first = b->base + (uint32_t)first_of(b, w) + 1;
   for (; lanes; lanes &= lanes - 1) {
     int lane = __builtin_ctz(lanes), quiet = 1;
     uint64_t place = address[lane] >> shift;
+    Cell *cells = &b->shared.cells[place];
+    Stamp now = {first + (uint32_t)lane, b->clock, pc};
     for (int k = 0; k < count; k++)
-      quiet &= b->shared.written[place + (uint64_t)k] &
-               (b->shared.cells[place + (uint64_t)k].write.time < b->time);
+      quiet &= b->shared.written[place + (uint64_t)k];
+    for (int k = 0; k < count && written_since; k++)
+      quiet &= cells[k].write.time < b->time;
     if (!quiet)
       left |= 1u << lane;
     for (int k = 0; k < count && quiet; k++)
-      has_read(b, &b->shared.cells[place + (uint64_t)k],
-               (Stamp){first + (uint32_t)lane, b->clock, pc});
+      has_read(b, &cells[k], now);
   }
   return left;
 }

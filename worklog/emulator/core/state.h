@@ -145,6 +145,8 @@ struct Block {
   uint32_t base;
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
+  /* the last write of shared memory, but for those of copies */
+  uint32_t written_at;
   int32_t exited; /* threads */
   int64_t frames; /* bytes of the frames of its calls */
   uint32_t left;  /* blocks of the cluster whose threads have all exited */
