@@ -345,10 +345,9 @@ def _together(batch: Batch, program: LoadedProgram, blocks: int, registers: int)
 
 def _require_host_memory(batch: Batch, program: LoadedProgram, together: int, blocks: int) -> None:
     """Raise TooLarge if the host has too little free memory for the blocks."""
-    live = max((len(names) for names in program.flow.live_out), default=0)
     # A resident block has registers, local and shared memory, and the last accesses of its cells.
     # Any block has a number.
-    thread_bytes = 8 * (live + 64) + 2 * program.local
+    thread_bytes = 8 * (program.most_live + 64) + 2 * program.local
     block_bytes = 20 * program.shared + batch.block_lanes * thread_bytes
     needed = together * block_bytes + 32 * blocks
     require_memory(needed, program.kernel.name, "run fewer blocks, or a smaller size")
