@@ -254,9 +254,9 @@ def _image(decoder: Decoder, specials: Mapping[str, int]) -> Array:
     specials: the registers that are the same for all threads
     """
     image = decoder.image.copy()
-    words = image.view(np.uint32)
+    lanes = image.view(np.uint32)
     for name, offset in decoder.launched.items():
-        words[offset // 4 : (offset + SLOT) // 4] = specials[name]
+        lanes[offset // 4 : (offset + SLOT) // 4] = specials[name]
     return image
 
 
