@@ -117,3 +117,54 @@ def test_every_schedule_of_warps_and_blocks_gives_the_same(name):
             for each in (result, first[1])
         ]
         assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("block", [(5, 3, 7), (1, 33, 2), (40, 2), (32, 4)])
+def test_threads_are_numbered_along_x_then_y_then_z(block):
+    read = 'asm("mov.u32 %0, %%{0};" : "=r"({0}));'
+    source = kernel(
+        "  unsigned laneid, warpid;\n  "
+        + read.replace("{0}", "laneid")
+        + read.replace("{0}", "warpid")
+        + "\n  int *own = out + 3 * (32 * warpid + laneid);\n"
+        "  own[0] = threadIdx.x; own[1] = threadIdx.y; own[2] = threadIdx.z;",
+        "int* out",
+    )
+    width, height, depth = (*block, 1)[:3]
+    out = np.zeros((width * height * depth, 3), np.int32)
+    assert launch(compiled_source(source, "k"), (1,), block, [out]).ok
+    expected = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
+    assert out.tolist() == [[*indices] for indices in expected]
+
+
+INHERITS = f"""{HEAD}
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p1;
+.reg .b32 %r<4>;
+.reg .b64 %rd<4>;
+.shared .align 4 .b8 unwritten[4];
+ld.param.u64 %rd1, [out];
+mov.u32 %r0, %tid.x;
+setp.ge.u32 %p1, %r0, 32;
+@%p1 bra $second;
+mov.u32 %r1, 7;
+ld.shared.u32 %r2, [unwritten];
+ret;
+$second:
+ld.shared.u32 %r3, [unwritten];
+mul.wide.u32 %rd2, %r0, 8;
+add.s64 %rd3, %rd1, %rd2;
+st.global.u32 [%rd3], %r1;
+st.global.u32 [%rd3+4], %r2;
+ret;
+}}
+"""
+
+
+def test_a_warp_inherits_no_register_of_one_that_has_exited():
+    """Neither a value, nor that it must not be used."""
+    out = np.zeros((64, 2), np.uint32)
+    result = launch(load(INHERITS, "k"), (1,), 64, [out])
+    assert result.findings == ()
+    assert (out[:32] == 0).all()
+    assert (out[32:] == 0xFFFFFFFF).all()

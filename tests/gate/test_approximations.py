@@ -5,7 +5,7 @@ import pytest
 
 from worklog.emulator import launch, load
 from worklog.gate import Memory
-from worklog.gate.approximations import check_approximations
+from worklog.gate.approximations import approximate_lines, check_approximations
 from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem, family
 from worklog.kernel import Kernel, Loaded, Program
@@ -37,7 +37,7 @@ def stage_of(index: str, value: str = "acc", seed: int = 0) -> Stage:
     memory = Memory(device, np.random.default_rng(seed))
     problem = ExactProblem("E1", *family("E1", Shape(130, 190, 70), memory.rng))
     assert mistake_in(subject, memory, problem) is None, "the nearest float32 is right"
-    stage = check_approximations(subject, memory)
+    stage = check_approximations(subject, memory, approximate_lines(subject, memory.device))
     assert device.ulps == 0
     return stage
 

@@ -21,6 +21,7 @@ from worklog.emulator.memory import (
     GlobalMemory,
     Pointer,
     TensorMap,
+    address_of,
     require_memory,
 )
 from worklog.emulator.program import LoadedProgram, Site, load_variables, program_of
@@ -141,7 +142,7 @@ class PreparedLaunch:
     program: LoadedProgram
     memory: GlobalMemory
     core: native.PreparedRun
-    numbers: Sequence[int]  # of the blocks to run
+    numbers: Array  # of the blocks to run
     is_ordered: bool  # blocks start by their numbers, whatever the schedule
     barrier: Array  # of a cooperative grid; the driver sets it to 0 before each launch
 
@@ -255,12 +256,13 @@ def prepare(
         ulps=options.get("ulps", 0),
     )
     assert barrier.data is not None
+    is_whole = isinstance(numbers, range)  # which takes long to convert
     return PreparedLaunch(
         batch=batch,
         program=program,
         memory=memory,
         core=native.PreparedRun(program, memory, planned),
-        numbers=numbers,
+        numbers=np.arange(len(numbers)) if is_whole else np.array(numbers, np.int64),
         is_ordered=len(numbers) > together and program.flow.may_wait,
         barrier=barrier.data,
     )
@@ -272,12 +274,12 @@ def _label(kernel: PtxKernel, schedule: int) -> str:
     return f"{label} · schedule {schedule}" if schedule else label
 
 
-def _shuffled(batch: Batch, numbers: Sequence[int], seed: int) -> list[int]:
+def _shuffled(batch: Batch, numbers: Array, seed: int) -> Array:
     """Return the numbers of the blocks in a random order of the clusters."""
-    if len(numbers) == math.prod(batch.cluster):
-        return [*numbers]
-    clusters = np.reshape(numbers, (-1, math.prod(batch.cluster)))
-    order: list[int] = np.random.default_rng(seed).permutation(clusters).ravel().tolist()
+    blocks = math.prod(batch.cluster)
+    if len(numbers) == blocks:
+        return numbers
+    order: Array = np.random.default_rng(seed).permutation(numbers.reshape(-1, blocks)).ravel()
     return order
 
 
@@ -343,10 +345,9 @@ def _together(batch: Batch, program: LoadedProgram, blocks: int, registers: int)
 
 def _require_host_memory(batch: Batch, program: LoadedProgram, together: int, blocks: int) -> None:
     """Raise TooLarge if the host has too little free memory for the blocks."""
-    live = max((len(names) for names in program.flow.live_out), default=0)
     # A resident block has registers, local and shared memory, and the last accesses of its cells.
     # Any block has a number.
-    thread_bytes = 8 * (live + 64) + 2 * program.local
+    thread_bytes = 8 * (program.most_live + 64) + 2 * program.local
     block_bytes = 20 * program.shared + batch.block_lanes * thread_bytes
     needed = together * block_bytes + 32 * blocks
     require_memory(needed, program.kernel.name, "run fewer blocks, or a smaller size")
@@ -531,7 +532,7 @@ def _bind(kernel: PtxKernel, arguments: Sequence[Any], memory: GlobalMemory) -> 
         _require_pointer(kernel, param, number, is_map=isinstance(value, TensorMap))
         data = _bytes_of(pointer, number)
         # An array that is also in a tensor map has one address.
-        identity = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
+        identity = (address_of(data) if data is not None else number, pointer.size, pointer.skew)
         if identity not in bases:
             bases[identity] = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
             name = LADDER_NAMES[number] if is_ladder else f"argument {number}"
@@ -542,7 +543,7 @@ def _bind(kernel: PtxKernel, arguments: Sequence[Any], memory: GlobalMemory) -> 
         if isinstance(value, TensorMap):
             params[param.name] = value.encoded(base)
         else:
-            params[param.name] = np.uint64(base).tobytes()
+            params[param.name] = base.to_bytes(8, "little")
     return params
 
 

@@ -150,6 +150,11 @@ class LoadedProgram:
             )
 
     @cached_property
+    def most_live(self) -> int:
+        """The most registers that are live at the end of a basic block."""
+        return max((len(names) for names in self.flow.live_out), default=0)
+
+    @cached_property
     def sites(self) -> dict[int, Site]:
         """The sites of the instructions that access memory, by pc."""
         groups = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True))

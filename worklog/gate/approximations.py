@@ -7,6 +7,7 @@ rounding passes; a tile's row, computed by a reciprocal and truncated, is anothe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from worklog.emulator.flow import is_approximate
@@ -23,14 +24,17 @@ APPROXIMATIONS = "approximations one ulp off"
 PLACES = {1: "above", -1: "below"}  # by ulps
 
 
-def check_approximations(subject: Loaded, memory: Memory) -> Stage:
+def check_approximations(
+    subject: Loaded, memory: Memory, lines: Sequence[tuple[int, str]]
+) -> Stage:
     """Launch with all approximations one ulp above, and below, the nearest float32.
 
     The result must have the claimed precision class.
+
+    lines: those of approximate_lines
     """
     device = memory.device
     assert isinstance(device, EmulatedDevice)
-    lines = approximate_lines(subject, device)
     shape = edge_shapes(subject.domain)[-1]
     a, b = random_inputs(shape, memory.rng)
     reference = PrecisionReference(a, b, memory.rng)

@@ -177,8 +177,10 @@ class SgemmChecker(Checker):
         # Here: it imports the emulator, which a GPU's check doesn't need.
         from worklog.gate import approximations, search
 
-        if approximations.approximate_lines(subject, self.device):
-            yield self._at_small_shapes(approximations.check_approximations, subject, part=10)
+        lines = approximations.approximate_lines(subject, self.device)
+        if lines:
+            check = approximations.check_approximations
+            yield self._at_small_shapes(check, subject, lines, part=10)
         memory = self.buffers.memory
         stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
         yield replace(stage, clause=self._left_out(subject))
@@ -243,12 +245,13 @@ class SgemmChecker(Checker):
         return failed(sweeps.CORNERS, detail, wrong_count) if mistake else None
 
     def _at_small_shapes(
-        self, check: Callable[[Any, Memory], Stage], subject: Runnable, part: int
+        self, check: Callable[..., Stage], subject: Runnable, *arguments: Any, part: int
     ) -> Stage:
         """Return the stage of a check that no benchmark shape changes.
 
         It runs once for each `small` of check().
 
+        check: called with the subject, the memory and the arguments
         part: of the seed, so that the other stages draw the same whether this one runs or not
         """
         memory = self.buffers.memory
@@ -260,7 +263,7 @@ class SgemmChecker(Checker):
                 stage, detail=f"{stage.detail} (once for all sizes, with {small.checked_with})"
             )
         memory.rng = self._drawn(part)
-        stage = check(subject, memory)
+        stage = check(subject, memory, *arguments)
         memory.rng = self._rng
         small.checked_with = self.shape
         small.shapes |= memory.shapes

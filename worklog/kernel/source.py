@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,7 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
         raise BadSetting(f"cannot read {unread!r}{place}: {advice}")
 
     try:
-        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
-            return value(ast.parse(expression.strip(), mode="eval").body)
+        return value(_parsed(expression.strip()))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         reason = "not an integer expression"
         if isinstance(error, ZeroDivisionError):
@@ -297,6 +296,13 @@ def sizes_in(text: str) -> list[str]:
     if tree.named_children[0].type.startswith("comma"):
         return split_list(text_of(tree)[1:-1])
     return split_list(text)
+
+
+@lru_cache(maxsize=256)  # a check evaluates the same grid at thousands of shapes
+def _parsed(expression: str) -> ast.expr:
+    """Return the tree of an expression of Python. Raises what ast.parse raises."""
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
+        return ast.parse(expression, mode="eval").body
 
 
 def sizes(text: str, names: Mapping[str, str]) -> list[str]:

@@ -248,18 +248,21 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
 static inline uint32_t order_quiet(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc,
                                    const uint64_t *address, uint32_t lanes) {
   int count = s->size * s->count / l->grain, shift = __builtin_ctz((unsigned)l->grain);
+  int written_since = b->written_at >= b->time;
   uint32_t left = 0, first = b->base + (uint32_t)first_of(b, w) + 1;
   for (; lanes; lanes &= lanes - 1) {
     int lane = __builtin_ctz(lanes), quiet = 1;
     uint64_t place = address[lane] >> shift;
+    Cell *cells = &b->shared.cells[place];
+    Stamp now = {first + (uint32_t)lane, b->clock, pc};
     for (int k = 0; k < count; k++)
-      quiet &= b->shared.written[place + (uint64_t)k] &
-               (b->shared.cells[place + (uint64_t)k].write.time < b->time);
+      quiet &= b->shared.written[place + (uint64_t)k];
+    for (int k = 0; k < count && written_since; k++)
+      quiet &= cells[k].write.time < b->time;
     if (!quiet)
       left |= 1u << lane;
     for (int k = 0; k < count && quiet; k++)
-      has_read(b, &b->shared.cells[place + (uint64_t)k],
-               (Stamp){first + (uint32_t)lane, b->clock, pc});
+      has_read(b, &cells[k], now);
   }
   return left;
 }
@@ -431,9 +434,11 @@ static int access_at(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, uin
                      uint32_t mask) {
   Site *s = &l->sites[site];
   mark_first(b, w, site);
-  for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
-    if (!(mask >> k & 1))
-      address[k] = address[first];
+  if (mask != FULL) {
+    uint64_t first = address[__builtin_ctz(mask)];
+    for (int k = 0; k < LANES; k++)
+      address[k] = mask >> k & 1 ? address[k] : first;
+  }
   if (s->space == GENERIC)
     return generic(l, b, w, s, pc, address, mask);
   if (is_early(l, b, s, address, mask))
@@ -446,13 +451,19 @@ static int access_at(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, uin
 static void addresses(const Launch *l, const Block *b, const Warp *w, const Site *s, int32_t offset,
                       int wide, uint64_t *out) {
   uint64_t high = 0;
-  for (int k = 0; k < LANES; k++)
-    if (wide)
-      out[k] = AT(uint64_t, offset)[k] + (uint64_t)s->offset;
-    else if (s->space == SHARED || s->space == LOCAL)
-      out[k] = (uint64_t)(AT(int32_t, offset)[k] + s->offset);
-    else
-      out[k] = AT(uint32_t, offset)[k] + (uint64_t)s->offset;
+  if (wide) {
+    const uint64_t *register_of = AT(uint64_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = register_of[k] + (uint64_t)s->offset;
+  } else if (s->space == SHARED || s->space == LOCAL) {
+    const int32_t *register_of = AT(int32_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = (uint64_t)(register_of[k] + s->offset);
+  } else {
+    const uint32_t *register_of = AT(uint32_t, offset);
+    for (int k = 0; k < LANES; k++)
+      out[k] = register_of[k] + (uint64_t)s->offset;
+  }
   if (s->space != SHARED)
     return;
   for (int k = 0; k < LANES; k++)

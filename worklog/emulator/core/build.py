@@ -29,7 +29,7 @@ TABLE = (
     HERE.parent / "ops.py"
 )  # the dispatch is made of it; it needs the standard library alone, too
 FLAGS = (
-    "-O2",
+    "-O3",
     "-ftree-vectorize",
     "-std=c11",
     "-ffp-contract=off",

@@ -4,16 +4,23 @@
 
 /* Running. */
 
-/* Of active lanes, each the expression of lane k. */
+/* Of active lanes, each the expression of lane k. Integers are computed for all lanes, since the
+ * compiler makes vectors of that. Floats aren't: what the other lanes hold may be subnormal, and a
+ * CPU takes long for that. */
+#define IS_FLOAT(type) _Generic((type)0, float: 1, double: 1, default: 0)
 #define EACH(type, expression)                                                  \
   do {                                                                          \
     type *d = AT(type, i->d);                                                   \
     if (mask == FULL) {                                                         \
       _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) d[k] = (expression); \
+    } else if (IS_FLOAT(type)) {                                                \
+      FOR_LANES(k, mask)                                                        \
+        d[k] = (expression);                                                    \
     } else {                                                                    \
-      for (int k = 0; k < LANES; k++)                                           \
-        if (mask >> k & 1)                                                      \
-          d[k] = (expression);                                                  \
+      _Pragma("GCC ivdep") for (int k = 0; k < LANES; k++) {                    \
+        type value = (expression);                                              \
+        d[k] = mask >> k & 1 ? value : d[k];                                    \
+      }                                                                         \
     }                                                                           \
   } while (0)
 #define SOME(type, expression)      \

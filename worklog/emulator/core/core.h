@@ -321,10 +321,12 @@ typedef struct {
   Print prints[LANES]; /* that Python does before the launch goes on */
   Step *traced;        /* no more than most_steps */
   int32_t prints_count, traced_count, most_steps;
-  int64_t *half;     /* executed, when a warp had used half of its budget; basic_blocks of them */
-  Block **resident;  /* blocks that run, and may wait for each other */
-  Between *between;  /* what blocks have handed over */
-  Chunk *chunks;     /* memory of the launch */
+  int64_t *half;    /* executed, when a warp had used half of its budget; basic_blocks of them */
+  Block **resident; /* blocks that run, and may wait for each other */
+  Between *between; /* what blocks have handed over */
+  Chunk *chunks;    /* memory of the launch */
+  /* of warps that have exited, for the next ones: each begins with the address of another one */
+  uint8_t *registers;
   Chunk *spare[512]; /* that of blocks that have ended, for the next ones: lists by size */
   /* kept of what was handed over, since it was forgotten; how often that was */
   int64_t times, forgotten;

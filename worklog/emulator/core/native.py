@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from worklog.emulator.core import STEP, findings, record
 from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, Decoder, decoded
-from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
+from worklog.emulator.memory import LAYOUTS, GlobalMemory, address_of, zeros
 from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import Batch, TooLarge
@@ -58,6 +58,57 @@ class CoreLaunch:
     ulps: int  # by which approximations are above the nearest float32: -1, 0 or 1
 
 
+@dataclass(frozen=True, eq=False)
+class _Common:
+    """What all launches of a decoded program have in common."""
+
+    grain: int  # bytes of a cell
+    lengths: Array  # instructions of each basic block
+    sites: Array  # the bytes of the access sites' records before a run
+    arrays: tuple[Array, ...]  # that the record has the addresses of: they must stay alive
+    record: bytes  # of a launch, without what differs between launches
+
+
+@lru_cache(maxsize=64)
+def _common(decoder: Decoder) -> _Common:
+    """Return what all launches of a decoded program have in common."""
+    program = decoder.program
+    sites = decoder.sites.copy()
+    sites["buffer"] = NONE
+    places = [(SPECIALS.index(name), offset) for name, offset in decoder.specials.items()]
+    arrays = {
+        "code": decoder.records,
+        "specials": np.array(places, np.int32),
+        "lists": np.array(decoder.lists, np.int32),
+    }
+    grain = min([4, *(site.size for site in decoder.owners)])
+    fields = {
+        "grain": grain,
+        "basic_blocks": len(program.flow.blocks),
+        "local_size": program.local,
+        "fences": program.flow.fences,
+        "orders_more": program.flow.orders_more_than_barriers,
+        "waits": bool(program.flow.polling or program.flow.may_wait),
+        "code_count": len(decoder.records),
+        "sites_count": len(sites),
+        "special_count": len(places),
+        "file_size": decoder.image.nbytes,
+        "scratch": decoder.scratch,
+    }
+    launch = np.zeros(1, record("Launch"))
+    for name, array in arrays.items():
+        launch[name] = address_of(array)
+    for name, value in fields.items():
+        launch[name] = value
+    return _Common(
+        grain=grain,
+        lengths=np.array([block.stop - block.start for block in program.flow.blocks], np.int64),
+        sites=sites.view(np.uint8),
+        arrays=tuple(arrays.values()),
+        record=launch.tobytes(),
+    )
+
+
 class PreparedRun:
     """A decoded program that runs on the same memory and arguments, as often as needed."""
 
@@ -66,29 +117,35 @@ class PreparedRun:
         self.memory = memory
         self.launch = launch
         self.decoder = decoded(program)
-        self.grain = min([4, *(site.size for site in self.decoder.owners)])
-        self.lengths = [block.stop - block.start for block in program.flow.blocks]
-        self.executed = np.zeros((len(self.lengths), 2), np.int64)
-        self.in_half_time = np.zeros_like(self.executed)
-        self.choices = np.zeros(len(self.decoder.records), np.uint8)
-        self._new_sites = _new_sites(self.decoder)
-        self.sites = self._new_sites.copy()
+        self._common = _common(self.decoder)
+        self.executed = np.empty((len(self._common.lengths), 2), np.int64)
+        self.in_half_time = np.empty_like(self.executed)
+        self.choices = np.empty(len(self.decoder.records), np.uint8)
+        self._site_bytes = np.empty_like(self._common.sites)
         self.buffers = _buffers(memory)
-        self.numbers = np.zeros(launch.blocks, np.int64)
+        self.numbers = np.empty(launch.blocks, np.int64)
         self._arrays = {
-            **_constants(self.decoder, launch.specials),
-            "sites": self.sites,
+            "image": _image(self.decoder, launch.specials),
+            "layouts": np.frombuffer(b"".join(LAYOUTS), np.uint8),
+            "sites": self._site_bytes,
             "choices": self.choices,
-            "buffers": self.buffers,
+            "buffers": self.buffers.view(np.uint8),
             "numbers": self.numbers,
             "executed": self.executed,
             "half": self.in_half_time,
         }
-        fields = {"grain": self.grain} | _fields(program, memory.batch, launch)
-        self._record = _record(self.decoder, self._arrays, fields)
+        record_bytes = bytearray(self._common.record)
+        fields = np.frombuffer(record_bytes, record("Launch"))
+        for name, array in self._arrays.items():
+            fields[name] = address_of(array)
+        for name, value in _fields(memory.batch, launch).items():
+            fields[name] = value
+        fields["buffers_count"] = len(memory.buffers)
+        fields["layouts_count"] = len(LAYOUTS)
+        self._record = bytes(record_bytes)
 
     def run(
-        self, numbers: Sequence[int], seed: int
+        self, numbers: Array, seed: int
     ) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
         """Run blocks. Findings go to the batch.
 
@@ -102,7 +159,7 @@ class PreparedRun:
         decoder = self.decoder
         memory = self.memory
         cells = self._reset(numbers)
-        launch: Any = self._record.copy().view(record("Launch")).view(np.recarray)[0]
+        launch = np.frombuffer(bytearray(self._record), record("Launch"))
         launch["seed"] = seed
         status, events, trace = _run(self.program, memory, launch, len(numbers))
         cells.clear()
@@ -114,40 +171,40 @@ class PreparedRun:
             findings.report_endless(
                 self.program,
                 memory.batch,
-                launch,
+                launch.view(np.recarray)[0],
                 status=status,
                 executed=self.executed,
                 half=self.in_half_time,
                 missing=findings.missing_arrivals(self.program, reported),
             )
-        threads = np.repeat(self.executed[:, 1], self.lengths)
+        threads = self.executed[:, 1].repeat(self._common.lengths)
         costs = list[tuple[Site, list[int]]]()
         if memory.batch.counting:
-            costs = [*zip(decoder.owners, self.sites["costs"].tolist(), strict=True)]
+            sites = self._site_bytes.view(record("Site"))
+            costs = [*zip(decoder.owners, sites["costs"].tolist(), strict=True)]
         choices = self.choices[: len(threads)].copy()
         return self.executed.tolist(), costs, tuple(threads.tolist()), choices, trace
 
-    def _reset(self, numbers: Sequence[int]) -> dict[int, Array]:
+    def _reset(self, numbers: Array) -> dict[int, Array]:
         """Reset what a run changes. Return the cells, which must stay alive during the run."""
         self.numbers[:] = numbers
         self.executed[:] = 0
         self.in_half_time[:] = 0
         self.choices[:] = 0
-        self.sites.view(np.uint8)[:] = self._new_sites.view(np.uint8)
-        cells = _cells(self.program, self.memory, self.grain)
+        self._site_bytes[:] = self._common.sites
+        cells = _cells(self.program, self.memory, self._common.grain)
         for place, buffer in enumerate(self.memory.buffers):
             if buffer.base in cells:
-                self.buffers[place]["cells"] = cells[buffer.base].ctypes.data
+                self.buffers["cells"][place] = cells[buffer.base].ctypes.data
         return cells
 
 
-def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[str, Any]:
-    """Return the numbers of a launch that are the same in each run."""
+def _fields(batch: Batch, launch: CoreLaunch) -> dict[str, Any]:
+    """Return the numbers of a launch that are the same in each run, and not in each launch."""
     blocks = math.prod(batch.cluster)
     stride = max(1, launch.shared) if blocks == 1 else batch.stride(launch.shared)
     return {
         "clusters_count": launch.blocks // blocks,
-        "basic_blocks": len(program.flow.blocks),
         "grid": batch.grid,
         "block": batch.block,
         "cluster": batch.cluster,
@@ -155,19 +212,15 @@ def _fields(program: LoadedProgram, batch: Batch, launch: CoreLaunch) -> dict[st
         "own_size": launch.shared,
         "shared_stride": stride,
         "shared_size": launch.shared if blocks == 1 else stride * blocks,
-        "local_size": program.local,
         "reserved": launch.reserved,
         "budget": launch.budget,
         "ulps": launch.ulps,
-        "slice": SLICE,
         "together": -(-launch.together // blocks),
-        "most_steps": MOST_STEPS if batch.traced else 0,
+        "slice": SLICE,
         "most_frames": MOST_FRAMES,
+        "most_steps": MOST_STEPS if batch.traced else 0,
         "counting": batch.counting,
         "checking": batch.races,
-        "fences": program.flow.fences,
-        "orders_more": program.flow.orders_more_than_barriers,
-        "waits": bool(program.flow.polling or program.flow.may_wait),
     }
 
 
@@ -188,68 +241,23 @@ def _cells(program: LoadedProgram, memory: GlobalMemory, grain: int) -> dict[int
 
 def _buffers(memory: GlobalMemory) -> Array:
     """Return the records of the buffers, without the cells' addresses."""
-    records = np.zeros(len(memory.buffers), record("Buffer"))
-    for of_buffer, buffer in zip(records, memory.buffers, strict=True):
-        of_buffer["base"] = buffer.base
-        of_buffer["size"] = buffer.size
-        of_buffer["writable"] = buffer.writable
-        of_buffer["data"] = 0 if buffer.data is None else _address(buffer.data)
-    return records
+    rows = []
+    for buffer in memory.buffers:
+        data = 0 if buffer.data is None else address_of(buffer.data)
+        rows.append((buffer.base, buffer.size, data, 0, 0, buffer.writable, 0))
+    return np.array(rows, record("Buffer"))
 
 
-def _address(array: Array) -> int:
-    """Return where an array's elements lie."""
-    # Of an array of records the interface takes longer: it describes each field.
-    if array.dtype.names:
-        return int(array.ctypes.data)
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _new_sites(decoder: Decoder) -> Array:
-    """Return the records of the access sites before a run."""
-    sites: Array = decoder.sites.copy()
-    sites["buffer"] = NONE
-    return sites
-
-
-def _constants(decoder: Decoder, specials: Mapping[str, int]) -> dict[str, Array]:
-    """Return the arrays of a decoded program that the core only reads.
+def _image(decoder: Decoder, specials: Mapping[str, int]) -> Array:
+    """Return the register file that a warp starts with.
 
     specials: the registers that are the same for all threads
     """
     image = decoder.image.copy()
+    lanes = image.view(np.uint32)
     for name, offset in decoder.launched.items():
-        image[offset : offset + SLOT].view(np.uint32)[:] = specials[name]
-    places = [(SPECIALS.index(name), offset) for name, offset in decoder.specials.items()]
-    return {
-        "code": decoder.records,
-        "image": image,
-        "specials": np.array(places, np.int32),
-        "lists": np.array(decoder.lists, np.int32),
-        "layouts": np.frombuffer(b"".join(LAYOUTS), LAYOUT),
-    }
-
-
-def _record(decoder: Decoder, arrays: Mapping[str, Array], fields: Mapping[str, Any]) -> Array:
-    """Return the bytes of the core's record of a launch.
-
-    It has the arrays' addresses, so the arrays must stay alive.
-    """
-    launch: Any = np.zeros(1, record("Launch"))
-    for name, array in arrays.items():
-        launch[name] = _address(array)
-    for name, value in fields.items():
-        launch[name] = value
-    launch["buffers_count"] = len(arrays["buffers"])
-    launch["code_count"] = len(arrays["code"])
-    launch["sites_count"] = len(arrays["sites"])
-    launch["layouts_count"] = len(arrays["layouts"])
-    launch["special_count"] = len(arrays["specials"])
-    launch["file_size"] = arrays["image"].nbytes
-    launch["scratch"] = decoder.scratch
-    record_bytes: Array = launch.view(np.uint8)
-    return record_bytes
+        lanes[offset // 4 : (offset + SLOT) // 4] = specials[name]
+    return image
 
 
 def _run(
@@ -258,20 +266,23 @@ def _run(
     """Run a launch to its end, print what it prints, and report its progress.
 
     Return its status, its events and its trace.
+
+    launch: an array with its record
     """
     core = library()
-    start = ctypes.c_void_p(launch.base.ctypes.data)
+    start = ctypes.c_void_p(launch.ctypes.data)
     cluster_blocks = math.prod(memory.batch.cluster)
     try:
         while (status := core.launch_run(start)) in GOES_ON:
-            for text, arguments, local, count in launch.prints[: launch.prints_count].tolist():
+            prints = launch["prints"][0, : int(launch["prints_count"][0])]
+            for text, arguments, local, count in prints.tolist():
                 number = memory.vprintf(text, arguments, ctypes.string_at(local, program.local))
                 if count:
                     ctypes.c_uint32.from_address(count).value = number
-            ended = int(launch.next) - int(launch.resident_count)
+            ended = int(launch["next"][0]) - int(launch["resident_count"][0])
             memory.batch.progress(ended * cluster_blocks, blocks)
-        events = _copied(launch["events"], launch["events_count"], record("Event"))
-        trace = _copied(launch["traced"], launch["traced_count"], STEP)
+        events = _copied(launch, "events", record("Event"))
+        trace = _copied(launch, "traced", STEP)
     finally:
         core.launch_free(start)
     return status, events, trace
@@ -290,16 +301,16 @@ def _require_finished(decoder: Decoder, launch: Any, status: int, steps: int) ->
     if status == findings.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == findings.STATUS["FRAMES_TOO_LARGE"]:
-        line = decoder.code[int(launch.stuck_pc)].line
+        line = decoder.code[int(launch["stuck_pc"][0])].line
         raise TooLarge(findings.FRAMES.format(line, MOST_FRAMES >> 20))
     if status == findings.STATUS["UNSUPPORTED"]:
-        raise UnsupportedInstruction(decoder.refused[int(launch.stuck_pc)])
+        raise UnsupportedInstruction(decoder.refused[int(launch["stuck_pc"][0])])
 
 
-def _copied(start: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """Return a copy of a list of the core's."""
+def _copied(launch: Any, name: str, dtype: np.dtype[Any]) -> Array:
+    """Return a copy of a list of the core's, by its name in the record of a launch."""
+    count = int(launch[f"{name}_count"][0])
     if not count:
         return np.zeros(0, dtype)
-    return np.frombuffer(
-        bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype
-    )
+    start = int(launch[name][0])
+    return np.frombuffer(bytearray(ctypes.string_at(start, dtype.itemsize * count)), dtype)

@@ -141,6 +141,8 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
   }
   cell->agreed = clash && same && !shared;
   cell->write = now;
+  if (shared)
+    b->written_at = b->clock;
 }
 
 /* A thread lets the asynchronous proxy read bytes of shared memory from now on. */

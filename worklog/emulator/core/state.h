@@ -49,7 +49,7 @@ typedef struct {
 } Poison;
 
 typedef struct {
-  uint8_t *file;
+  uint8_t *file;          /* from its first turn until all lanes have exited */
   uint32_t started, live; /* lanes that have not exited */
   uint32_t spinning;      /* those that go on in the next turn */
   uint32_t round_lanes;   /* those that came last to the end of a loop that may wait, */
@@ -140,10 +140,13 @@ struct Block {
    * on */
   int32_t idle;
   int32_t order; /* how many of them started before it */
+  int32_t slot;  /* the number of its first warp on the multiprocessor */
   /* the number of its first thread in the launch: blocks count by when they started */
   uint32_t base;
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
+  /* the last write of shared memory, but for those of copies */
+  uint32_t written_at;
   int32_t exited; /* threads */
   int64_t frames; /* bytes of the frames of its calls */
   uint32_t left;  /* blocks of the cluster whose threads have all exited */

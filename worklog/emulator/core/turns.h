@@ -19,6 +19,18 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
 
 enum { SMS = 132 }; /* of an H200, as in launching.py */
 
+/* One dimension of the indices of a warp's threads. before: threads until it is 1 larger */
+static void set_thread_indices(int32_t *out, int first, int before, int size) {
+  int index = first / before % size, passed = first % before;
+  for (int k = 0; k < LANES; k++) {
+    out[k] = index;
+    if (++passed < before)
+      continue;
+    passed = 0;
+    index = index + 1 < size ? index + 1 : 0;
+  }
+}
+
 /* Special registers, by the number that Python gives. %smid: blocks go to one multiprocessor after
  * the other. */
 static void set_specials(Launch *l, Block *b, Warp *w) {
@@ -26,30 +38,58 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   int64_t number = block_of(l, b, first_of(b, w));
   int32_t place[3] = {(int32_t)(number % l->grid[0]), (int32_t)(number / l->grid[0] % l->grid[1]),
                       (int32_t)(number / l->grid[0] / l->grid[1])};
-  /* PTX ISA, "%warpid": any slots of the multiprocessor. Without a seed of the schedule, the first
-   * ones. */
-  int32_t slot = warp + (int32_t)(l->seed % 4) * own_warps(l, b);
+  const int32_t others[3] = {b->slot + warp, rank, (int32_t)(number % SMS)};
+  const int before[3] = {1, l->block[0], l->block[0] * l->block[1]};
   for (int n = 0; n < l->special_count; n++) {
     int32_t which = l->specials[2 * n] / 3, axis = l->specials[2 * n] % 3,
-            *out = AT(int32_t, l->specials[2 * n + 1]);
-    for (int k = 0, before = axis ? l->block[0] * (axis == 2 ? l->block[1] : 1) : 1; k < LANES;
-         k++) {
-      const int32_t others[3] = {slot, rank, (int32_t)(number % SMS)};
-      if (which == 0)
-        out[k] = (warp * LANES + k) / before % l->block[axis];
-      else if (which == 1)
-        out[k] = place[axis];
-      else if (which == 2)
-        out[k] = place[axis] % l->cluster[axis];
-      else
-        out[k] = which == 3 ? place[axis] / l->cluster[axis] : others[axis];
+            *out = AT(int32_t, l->specials[2 * n + 1]), same = others[axis];
+    if (which == 0) {
+      set_thread_indices(out, warp * LANES, before[axis], l->block[axis]);
+      continue;
     }
+    if (which == 1)
+      same = place[axis];
+    else if (which == 2)
+      same = place[axis] % l->cluster[axis];
+    else if (which == 3)
+      same = place[axis] / l->cluster[axis];
+    for (int k = 0; k < LANES; k++)
+      out[k] = same;
   }
+}
+
+/* A warp's first turn: it gets registers, mostly those of one that has exited. Whether there is
+ * memory for them. */
+static int start_warp(Launch *l, Block *b, Warp *w) {
+  size_t slots = (size_t)l->file_size / SLOT + 1, poison = sizeof *w->poison * slots;
+  w->file = l->registers;
+  if (w->file)
+    memcpy(&l->registers, w->file, sizeof l->registers);
+  else
+    w->file = room(l, &l->chunks, slots * SLOT + poison);
+  if (!w->file)
+    return 0;
+  w->poison = (Poison *)(w->file + slots * SLOT);
+  memcpy(w->file, l->image, (size_t)l->file_size);
+  memset(w->poison, 0, poison);
+  set_specials(l, b, w);
+  return 1;
+}
+
+/* All lanes of a warp have exited: the next one to start gets its registers. */
+static void end_warp(Launch *l, Warp *w) {
+  memcpy(w->file, &l->registers, sizeof l->registers);
+  l->registers = w->file;
+  w->file = NULL;
+  w->poison = NULL;
 }
 
 /* Free a block. Its memory is kept for the next one. */
 static void free_block(Launch *l, Block *b) {
   l->frames -= b->frames;
+  for (int k = 0; b->warps && k < b->warps_count; k++)
+    if (b->warps[k].file)
+      end_warp(l, &b->warps[k]);
   for (int k = 0; b->async && k < b->async->loads_count; k++)
     free(b->async->loads[k].data);
   for (Chunk *next, *chunk = b->chunks; chunk; chunk = next) {
@@ -66,9 +106,7 @@ static Block *new_block(Launch *l) {
   int threads = l->block[0] * l->block[1] * l->block[2], own = (threads + LANES - 1) / LANES,
       warps = own * l->blocks;
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1,
-         slots = (size_t)l->file_size / SLOT + 1;
-  size_t file = slots * SLOT, stride = ((size_t)l->local_size + 7) / 8 * 8,
-         local = stride * LANES * (size_t)warps;
+         stride = ((size_t)l->local_size + 7) / 8 * 8, local = stride * LANES * (size_t)warps;
   Block *b = zeros(l, sizeof *b);
   if (!b)
     return NULL;
@@ -76,6 +114,9 @@ static Block *new_block(Launch *l) {
   b->warps_count = warps;
   b->base = (uint32_t)b->order * (uint32_t)(warps * LANES);
   b->clock = b->time = 1;
+  /* PTX ISA, "%warpid": any slots of the multiprocessor. Without a seed of the schedule, the first
+   * ones. */
+  b->slot = (int32_t)(l->seed % 4) * own;
   b->local_stride = (int64_t)stride;
   b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
   b->clocks = room(l, &b->chunks, sizeof *b->clocks * (size_t)warps * LANES);
@@ -90,8 +131,6 @@ static Block *new_block(Launch *l) {
     b->shared.written = room(l, &b->chunks, cells);
     b->local.written = room(l, &b->chunks, local / (size_t)l->grain);
   }
-  uint8_t *files = room(l, &b->chunks, file * (size_t)warps);
-  Poison *poison = room(l, &b->chunks, sizeof *poison * slots * (size_t)warps);
   int64_t *first =
       room(l, &b->chunks, sizeof *first * ((size_t)l->sites_count + 1) * (size_t)warps);
   if (l->status) {
@@ -106,15 +145,11 @@ static Block *new_block(Launch *l) {
   for (int k = 0; k < warps; k++) {
     Warp *w = &b->warps[k];
     int lanes = threads - k % own * LANES;
-    w->file = files + (size_t)k * file;
-    w->poison = poison + (size_t)k * slots;
     w->first = first + k * (l->sites_count + 1);
-    memcpy(w->file, l->image, (size_t)l->file_size);
     w->started = w->live = lanes >= LANES ? FULL : (1u << lanes) - 1;
     w->time = w->group = 1;
     w->forced = w->waited = w->registers_pc = NONE;
     push(w, 0, w->live);
-    set_specials(l, b, w);
   }
   return b;
 }
@@ -177,8 +212,12 @@ static int block_turn(Launch *l, Block *b, int64_t *left) {
         continue;
       if (*left <= 0)
         return SLICE_OVER;
+      if (!w->file && !start_warp(l, b, w))
+        return l->status;
       if (!turn_of(l, b, w, left))
         return l->status;
+      if (!w->live)
+        end_warp(l, w);
       active |= w->paths_count && !w->spinning;
     }
     b->turn = 0;
@@ -207,7 +246,8 @@ static int repeats(Launch *l, int keep) {
       Warp *w = &b->warps[k];
       now = hash(now ^ w->live, w->paths, sizeof(Path) * (size_t)w->paths_count);
       now = hash(now ^ w->come, w->held, sizeof(Path) * (size_t)w->held_count);
-      now = hash(hash(now, w->arrived, sizeof w->arrived), w->file, (size_t)l->file_size);
+      now = hash(now, w->arrived, sizeof w->arrived);
+      now = hash(now, w->file, w->file ? (size_t)l->file_size : 0);
       now = hash_frames(now, w->frame);
     }
     now = hash(now, b->arrivals, sizeof *b->arrivals * (size_t)b->arrivals_count);
