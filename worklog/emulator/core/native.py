@@ -194,6 +194,7 @@ def _buffers(memory: GlobalMemory) -> Array:
         of_buffer["size"] = buffer.size
         of_buffer["writable"] = buffer.writable
         of_buffer["data"] = 0 if buffer.data is None else _address(buffer.data)
+        of_buffer["read"] = 0 if buffer.read is None else _address(buffer.read)
     return records
 
 
