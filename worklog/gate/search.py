@@ -279,7 +279,7 @@ class Search:
         return self.clip_to_domain(rows)
 
     def clip_to_domain(self, rows: Rows) -> Rows:
-        """Change rows so that they are in the domain, and add what follows from other values."""
+        """Change rows so that they are in the domain, and add what follows from them."""
         sizes = {name: rows["M" if self.domain.square else name] for name in SIZES}
         for name, step in self.steps.items():
             rows[name] = np.clip(-(-sizes[name] // step), 1, MOST_INT // step) * step

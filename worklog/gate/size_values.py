@@ -8,7 +8,7 @@ ends before the values, half of the launches are the cheapest ones, and half are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,8 @@ QUICK_EFFORT = 6e6
 DRAWN = 2**18
 QUICK_DRAWN = 2**15
 NEAR = 0.25  # share of the rows whose sum or product of two sizes is near a number of the code
+# The share of the effort that one launch may take, until values of less work have been launched.
+FIRST_SHARE = 0.1
 USUAL_SCALARS = {"alpha": 2.0, "beta": -2.0}
 Sizes = tuple[int, int, int]
 
@@ -288,11 +290,24 @@ class _ValueLaunches:
 
     def failure(self) -> Stage | None:
         """Launch each new value while effort is left; return the failed stage."""
-        for kernel, number, row in _in_turn(self.kernels, self.memory.rng):
-            if self.left() <= 0:
-                return None
+        in_turn = [*_in_turn(self.kernels, self.memory.rng)]
+        wrong = self._first_failure(in_turn, FIRST_SHARE * self.effort)
+        if wrong is not None:
+            return wrong
+        by_work = sorted(in_turn, key=lambda value: value[0].work[value[2]])
+        return self._first_failure(by_work, self.effort)
+
+    def _first_failure(
+        self, values: Iterable[tuple[_Unseen, int, int]], effort_limit: float
+    ) -> Stage | None:
+        """Launch values that are new and fit, until one fails; return the failed stage.
+
+        values: the kernel, the number and the row of each
+        effort_limit: of one launch
+        """
+        for kernel, number, row in values:
             work = float(kernel.work[row])
-            is_long = work * self._per_work > self.left()
+            is_long = work * self._per_work > min(effort_limit, self.left())
             if is_long or not kernel.is_new(number, row):
                 continue
             sizes: Sizes = tuple(kernel.rows[:, row].tolist())
