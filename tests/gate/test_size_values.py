@@ -11,7 +11,8 @@ from worklog.emulator import load
 from worklog.emulator.coverage import Coverage
 from worklog.gate import Memory, exact, size_values
 from worklog.gate.edges import mistake_in
-from worklog.gate.size_values import SIZE_VALUES, check_size_values
+from worklog.gate.search import Search
+from worklog.gate.size_values import SIZE_VALUES, _random_sizes, check_size_values
 from worklog.gate.tables import unread_entries
 from worklog.kernel import Kernel, Loaded, rung
 from worklog.kernel.emulated import EmulatedDevice
@@ -207,6 +208,10 @@ def test_of_many_ranges_the_number_is_named():
             "__constant__ float T[4] = {1, 1, 1, 1}; __device__ const float* kept;\n",
             "acc *= T[K % 2]; kept = T;",
         ),
+        (
+            "__device__ float T[4] = {1, 1, 1, 1}; __device__ float* kept;\n",
+            "acc *= T[K % 2]; if (kept) *kept = 1.0f;",
+        ),
     ],
 )
 def test_an_array_that_is_written_or_read_in_unknown_places_is_no_table(declared, statement):
@@ -230,6 +235,47 @@ def test_a_verdict_names_entries_beyond_what_sizes_choose(few_shapes):
     assert str(part) in str(checked).splitlines()[0]
     assert (part.first, part.partly) == (1, False)
     assert part.untried.endswith("to 255 of table T")
+
+
+def test_a_number_of_the_code_is_the_product_of_many_drawn_sizes():
+    subject, memory = launched(RIGHT["quotient"])
+    ((key, _), coverage), *_ = memory.device.coverage.items()
+    number = 5_000_011_776
+    coverage.constants = [float(number)]
+    search = Search(subject, key, coverage, memory.rng)
+    m, n, _ = _random_sizes(search, (10**6, 10**6, 2), [0, 1], 2**12)
+    assert (abs(m * n - number) <= np.maximum(m, n)).sum() > 20
+
+
+@pytest.mark.parametrize("name", ["sum_of_tiles", "array_of_its_own"])
+def test_entries_of_a_table_that_were_not_tried_are_named_once(monkeypatch, name):
+    monkeypatch.setattr(size_values, "QUICK_EFFORT", 0.0)
+    _, untried, unread = sized(RIGHT[name], quick=True)
+    assert (len(untried), len(unread)) == ((0, 1) if name == "sum_of_tiles" else (1, 0))
+
+
+def of_body(body: str) -> Coverage:
+    """Return the coverage of a kernel of M and C in PTX."""
+    head = ".reg .b32 %m, %x; .reg .b64 %o; ld.param.u32 %m, [M]; ld.param.u64 %o, [C];"
+    entry = f".visible .entry k(.param .u32 M, .param .u64 C)\n{{\n{head}\n{body} ret;\n}}"
+    return Coverage(load(HEAD + entry), ("M", "C"), (32,))
+
+
+def test_a_value_that_a_guarded_instruction_stores_is_computed_where_the_guard_holds():
+    coverage = of_body(
+        ".reg .pred %p; setp.gt.u32 %p, %m, 7; mul.lo.u32 %x, %m, %m; @%p st.global.u32 [%o], %x;"
+    )
+    values, is_computed = coverage.sized({"M": np.array([7, 8])})
+    assert is_computed.tolist() == [[False, True]]
+    assert values[0, 1] == 64
+
+
+def test_what_a_predicate_compares_data_with_is_no_value():
+    coverage = of_body(
+        ".reg .pred %p; .reg .b32 %y; ld.global.u32 %x, [%o]; setp.gt.u32 %p, %x, %m;"
+        "selp.b32 %y, %x, 0, %p; st.global.u32 [%o], %y;"
+    )
+    assert coverage.size_values == []
 
 
 def test_an_address_of_two_arrays_counts_for_both():

@@ -89,7 +89,7 @@ class _Unseen:
             self.launched[number] |= set(values[computed].tolist())
 
     def queues(self, rng: np.random.Generator) -> list[list[tuple[int, int]]]:
-        """Return the number and the cheapest row of each value that no launch had.
+        """Return the number and the cheapest row of each value that was drawn.
 
         A queue for each value: the cheapest one, a random one, and so on.
         """
@@ -98,8 +98,7 @@ class _Unseen:
         for number, values in enumerate(self.values):
             computed = order[self.is_computed[number, order] & np.isfinite(self.work[order])]
             _, first = np.unique(values[computed], return_index=True)
-            cheapest = computed[np.sort(first)]
-            rows = [row for row in cheapest.tolist() if self.is_new(number, row)]
+            rows = computed[np.sort(first)].tolist()
             queues.append([(number, row) for row in _interleaved(rows, rng)])
         return queues
 
