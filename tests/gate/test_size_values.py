@@ -1,6 +1,7 @@
 """The gate launches values that two sizes decide, and names entries that no launch read."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from worklog.emulator import load
 from worklog.emulator.coverage import Coverage
 from worklog.gate import Memory, exact, size_values
 from worklog.gate.edges import mistake_in
-from worklog.gate.search import Search
+from worklog.gate.search import FEW_SHAPES, Search
 from worklog.gate.size_values import SIZE_VALUES, _random_sizes, check_size_values
 from worklog.gate.tables import unread_entries
 from worklog.kernel import Kernel, Loaded, rung
 from worklog.kernel.emulated import EmulatedDevice
+from worklog.kernel.kernel import Dispatcher
 from worklog.problem import Shape
 from worklog.runner.check import check
 from worklog.runs import NeverRan, Stage
@@ -103,7 +105,7 @@ def test_a_check_that_ends_early_states_how_many_values_were_left(monkeypatch):
     assert (part.first, part.last, unread) == (line, line, ())
     left, drawn = map(int, re.findall(r"\d+", part.untried.replace(",", "")))
     assert 0 < left < drawn
-    assert str(part).endswith(f"by M and N in line {line}")
+    assert "M and N" in part.untried and str(part).endswith(f"in line {line}")
 
 
 def test_half_of_the_launches_that_fit_are_spread(monkeypatch):
@@ -121,6 +123,33 @@ def test_half_of_the_launches_that_fit_are_spread(monkeypatch):
     check_size_values(subject, memory, quick=True)
     large = [product for product in products if product > 10_000]
     assert len(products) > 20 and len(products) / 4 < len(large) < len(products) * 3 / 4
+
+
+def test_squares_are_drawn_along_their_diagonal(small_effort):
+    """A value of N alone, which is M, makes acc twice as large at 84 to 87 alone."""
+    tested = kernel("acc *= (float)(1 + 1 / (1 + abs(N / 4 - 21)));")
+    device = EmulatedDevice()
+    subject = replace(tested, rules="M = N = K").load(device)
+    memory = Memory(device, np.random.default_rng(1))
+    problem = exact.ExactProblem("E1", *exact.family("E1", Shape.of(120), memory.rng))
+    assert mistake_in(subject, memory, problem) is None
+    stage, _ = check_size_values(subject, memory, quick=False)
+    assert stage is not None and not stage.passed
+    assert re.match(r"at (8[4-7]) x \1 x \1 ", stage.detail)
+
+
+def test_of_a_kernel_that_the_shape_chooses_the_drawn_shapes_are_launched(small_effort):
+    wrong = WRONG["sum_of_tiles"]
+    tested = kernel(wrong.statement, wrong.table)
+    chosen = list[Shape]()
+
+    def choose(shape: Shape, arch: str) -> Kernel:
+        chosen.append(shape)
+        return tested
+
+    stage, _, unread = sized(Dispatcher.from_kernel(tested, choose))
+    assert stage is not None and (unread or not stage.passed)
+    assert len(set(chosen)) < 2 * FEW_SHAPES
 
 
 @pytest.mark.parametrize("name", ["naive", "vectorized", "specialized", "wgmma"])

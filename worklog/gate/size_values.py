@@ -166,7 +166,8 @@ def _untried(kernels: list[_Unseen]) -> tuple[NeverRan, ...]:
             if not left_out or (value.arrays and value.arrays <= tables):
                 continue
             names = " and ".join(name for name in SIZES if name in value.inputs) or "the grid"
-            text = f"no launch had {len(left_out):,} of {len(drawn):,} values by {names}"
+            counts = f"{len(left_out):,} of {len(drawn):,}"
+            text = f"no launch had {counts} values that {names} decide"
             part = NeverRan(line, line, file=kernel.search.file, untried=text)
             if part not in parts:
                 parts.append(part)
@@ -193,6 +194,8 @@ def _draw(search: Search, largest: Sizes, launched: set[Shape], count: int) -> _
 
 def _axes(search: Search) -> list[int]:
     """Return the axes that some value depends on. A grid may depend on each of them."""
+    if search.domain.square:
+        return [0]
     names = set[str]()
     for value in search.coverage.size_values:
         names |= value.inputs
