@@ -166,11 +166,13 @@ def tables(flow: Flow) -> list[ConstantTable]:
     An array whose address is stored, or passed to a copy or an atomic, isn't one: it isn't known
     what reads it.
     """
-    code = flow.kernel.instructions
-    symbols = _symbols(code)
+    initialised = [variable for variable in flow.kernel.variables if _is_initialised(variable)]
+    if not initialised:
+        return []
+    symbols = _symbols(flow.kernel.instructions)
     widths = dict[str, set[int]]()
     escaped = set[str]()  # what other instructions may access
-    for instruction in code:
+    for instruction in flow.kernel.instructions:
         if not instruction.opcode.memory:
             continue
         names = set[str]()
@@ -185,12 +187,16 @@ def tables(flow: Flow) -> list[ConstantTable]:
         for register in registers(*instruction.operands):
             escaped |= symbols[register.name]
     constant_tables = list[ConstantTable]()
-    for variable in flow.kernel.variables:
+    for variable in initialised:
         name = variable.name
-        may_be_written = variable.space == "global" and (
-            flow.written is None or name in flow.written
+        is_only_read = variable.space == "const" or (
+            flow.written is not None and name not in flow.written
         )
-        is_table = variable.space in TABLE_SPACES and variable.data and not variable.symbols
-        if is_table and name in widths and name not in escaped and not may_be_written:
+        if name in widths and name not in escaped and is_only_read:
             constant_tables.append(ConstantTable(variable, tuple(sorted(widths[name]))))
     return constant_tables
+
+
+def _is_initialised(variable: Variable) -> bool:
+    """Return whether a variable has an initial value of numbers."""
+    return variable.space in TABLE_SPACES and bool(variable.data) and not variable.symbols
