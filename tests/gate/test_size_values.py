@@ -221,6 +221,28 @@ def test_entries_that_no_launch_read_are_named_with_the_line_of_their_table(indi
     assert [str(part) for part in parts] == ([sentence] if text else [])
 
 
+PAIR = "float2 t = %s[row & 1]; acc *= t.x * t.y;"
+
+
+@pytest.mark.parametrize(
+    ("declared", "statement", "text"),
+    [
+        ("float T[8] = ", "if (K == 777) acc *= T[row & 7];", "any of 8 entries"),
+        ("float T[] = ", "acc *= T[row & 3];", "entries 4 to 7"),
+        ("float T[2][4] = ", "acc *= T[row & 1][K & 1];", "entries 1 to 3 and 5 to 7"),
+        ("float2 T[4] = ", PAIR % "T", "entries 2 to 3"),
+        ("__align__(8) float T[8] = ", PAIR % "((const float2*)T)", "entries 4 to 7"),
+        ("__align__(8) float T[] = ", PAIR % "((const float2*)T)", "bytes 16 to 31"),
+    ],
+)
+def test_the_declaration_states_how_many_entries_there_are(declared, statement, text):
+    values = "{{1, 1, 1, 1}, {1, 1, 1, 1}}" if "[2]" in declared else "{1, 1, 1, 1, 1, 1, 1, 1}"
+    declaration = f"__constant__ {declared}{values};\n"
+    subject, memory = launched(kernel(statement, declaration))
+    (part,) = unread_entries(subject, memory.device.coverage)
+    assert part.untried == f"no launch read {text} of table T"
+
+
 def test_of_many_ranges_the_number_is_named():
     subject, memory = launched(kernel("acc *= T[row * 4 % 400];", table(400)))
     (part,) = unread_entries(subject, memory.device.coverage)
