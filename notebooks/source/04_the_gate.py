@@ -150,6 +150,7 @@ print(
 # | leading dimensions | (lda, ldb, ldc) right with longer rows and NaN behind them |
 # | approximations one ulp off | (emulator) right with div.approx and others one ulp above and below |
 # | rare paths | (emulator) right in launches that take branches which no other launch took |
+# | values of sizes | (emulator) right for the values that several sizes decide together, such as M * N / 630000 |
 #
 # On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized
 # reads; the last line with a mark says so, or what was found.

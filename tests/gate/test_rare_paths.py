@@ -292,7 +292,7 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(few_shapes, condit
     result, line = checked(condition)
     assert result.verdict.never_ran == (NeverRan(line, line, when, True),)
     assert f"; part of line {line} never ran: {when}" in str(result).splitlines()[0]
-    never = {"first": line, "last": line, "when": when, "partly": True, "file": ""}
+    never = {"first": line, "last": line, "when": when, "partly": True, "file": "", "untried": ""}
     assert list(result.as_dict()["never_ran"]) == [never]
 
 

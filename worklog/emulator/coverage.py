@@ -9,7 +9,7 @@ by a multiplication, two conditions in one mask) needn't be recognised.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,9 @@ from worklog.emulator.ptx import (
     Reg,
     Special,
     Sym,
+    size_of,
 )
+from worklog.emulator.sizes import ConstantTable, SizeValue, size_values, tables
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
@@ -38,6 +40,7 @@ ENOUGH = 2**60  # instructions
 IN = Reg("%in", "b64")
 OUT = Reg("%out", "b64")
 GAPS = Reg("%gaps", "b64")
+VALUES = Reg("%values", "b64")
 LANE = Reg("%lane", "b32")
 ONE = Reg("%one", "b32")
 PLACES = (
@@ -69,8 +72,8 @@ EQUALITIES = ("setp", "eq"), ("setp", "ne")
 class Judge:
     """A kernel that computes choices.
 
-    It writes notes, bytes that say whether a choice is made, and gaps, by how much the sides of an
-    equality differ.
+    It writes notes, bytes that say whether a choice is made, gaps, by how much the sides of an
+    equality differ, and the values that sizes decide, each with whether it was computed.
     """
 
     kernel: PtxKernel
@@ -88,6 +91,7 @@ class Coverage:
     revealing: for each kind of mistake, the choices in the launches that would show it. The kinds
         are a wrong scalar, a shortened A, and a shortened B.
     ran: whether a thread reached each instruction
+    read: whether a launch read each byte of the variables that have an initial value, by name
     instructions: warp instructions that judging has executed so far
     """
 
@@ -103,12 +107,15 @@ class Coverage:
         self.chosen, self._latest, self.ran, *self.revealing = np.zeros(
             (6, len(self.kernel.instructions)), np.uint8
         )
+        self.read = dict[str, Array]()
 
     def add(self, result: Result) -> None:
         """Add the choices of a launch."""
         self.chosen |= result.choices
         self._latest |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
+        for name, is_read in result.read.items():
+            self.read[name] = self.read.get(name, np.zeros_like(is_read)) | is_read
 
     def tell(self, *kinds: bool) -> None:
         """Note which mistakes the launches since the last call show.
@@ -279,6 +286,16 @@ class Coverage:
         return compared_with
 
     @cached_property
+    def size_values(self) -> list[SizeValue]:
+        """The values that sizes decide, and that reach a stored number or a table."""
+        return size_values(self.kernel.instructions, self._input)
+
+    @cached_property
+    def tables(self) -> list[ConstantTable]:
+        """The initialised arrays that the kernel only reads."""
+        return tables(self._flow)
+
+    @cached_property
     def _input_names(self) -> dict[int, str]:
         """The input that each instruction gives, by pc, for those that predicates depend on.
 
@@ -289,6 +306,7 @@ class Coverage:
         waiting = [register.name for register, _ in self.deciding.values()]
         for pc in self._limits:
             waiting += [register.name for register in self.kernel.instructions[pc].defined]
+        waiting += [value.register.name for value in self.size_values]
         while waiting:
             for instruction in definitions.pop(waiting.pop(), ()):
                 name = self._input(instruction)
@@ -351,6 +369,8 @@ class Coverage:
             limits=self._limits,
             input_names=self._input_names,
             inputs=self.inputs,
+            block=self.block,
+            size_values=self.size_values,
         ).judge()
 
     def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -361,26 +381,44 @@ class Coverage:
         a row a column: the difference of its sides, with their bits taken as integers, and 0 if the
         equality isn't reached.
         """
+        notes, gaps, _ = self._judged(rows)
+        return notes, gaps
+
+    def sized(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Return the values that sizes decide, and whether each row computes them.
+
+        rows: as for judged()
+        Both have a value a line, as its bits, and a row a column.
+        """
+        _, _, values = self._judged(rows)
+        return values[0::2], values[1::2] > 0
+
+    def _judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array, Array]:
+        """Return the notes, the gaps, and the values, each before whether it was computed."""
         judge = self.judge
         count = len(next(iter(rows.values())))
         notes = np.zeros((judge.notes, count), bool)
         gaps = np.zeros((len(judge.equal), count), np.int64)
+        values_of_sizes = np.zeros((2 * len(self.size_values), count), np.int64)
         for start in range(0, count, ROWS):
             inputs = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8)
             noted = np.zeros((judge.notes, ROWS), np.uint8)
             measured = np.zeros((len(gaps), ROWS), np.int64)
+            computed = np.zeros((len(values_of_sizes), ROWS), np.int64)
             for number, name in enumerate(self.inputs):
                 values = np.ascontiguousarray(rows.get(name, notes[0, :0])[start : start + ROWS])
                 bytes_of_values = values.view(np.uint8).reshape(-1, values.itemsize)
                 inputs[number, : len(values), : values.itemsize] = bytes_of_values
-            arguments = [inputs.reshape(-1), noted.reshape(-1), measured.reshape(-1)]
+            outputs = (noted.reshape(-1), measured.reshape(-1), computed.reshape(-1))
+            arguments = [inputs.reshape(-1), *outputs]
             result = launch(
                 judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH
             )
             self.instructions += result.instructions
             notes[:, start : start + ROWS] = noted[:, : count - start]
             gaps[:, start : start + ROWS] = measured[:, : count - start]
-        return notes, gaps
+            values_of_sizes[:, start : start + ROWS] = computed[:, : count - start]
+        return notes, gaps, values_of_sizes
 
 
 def _is_limit(instruction: Instruction) -> bool:
@@ -404,7 +442,7 @@ class _JudgeWriter:
     """Writes the code of a Judge.
 
     kernel: whose choices it computes
-    deciding, limits, input_names, inputs: as in Coverage
+    deciding, limits, input_names, inputs, block, size_values: as in Coverage
     """
 
     def __init__(
@@ -416,6 +454,8 @@ class _JudgeWriter:
         limits: Mapping[int, Operand],
         input_names: Mapping[int, str],
         inputs: tuple[str, ...],
+        block: tuple[int, ...],
+        size_values: Sequence[SizeValue],
     ) -> None:
         self.kernel = kernel
         self.flow = flow
@@ -423,6 +463,11 @@ class _JudgeWriter:
         self.limits = limits
         self.input_names = input_names
         self.inputs = inputs
+        self.threads = dict(zip(("%ntid.x", "%ntid.y", "%ntid.z"), (*block, 1, 1), strict=False))
+        self.values_read = defaultdict[int, list[tuple[int, Reg]]](list)  # with numbers, by pc
+        for number, value in enumerate(size_values):
+            for pc in value.readers:
+                self.values_read[pc].append((number, value.register))
         self.block_index = 0  # of the block that is being written
         self.code = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]]()
         self.notes = dict[tuple[int, str, int], int]()  # by block, predicate, and its assignments
@@ -445,6 +490,7 @@ class _JudgeWriter:
             labels[f"at_{block.start}"] = len(self.code)
             for instruction in self.kernel.instructions[block.start : block.stop]:
                 self._note_decision(instruction)
+                self._note_values(instruction)
                 self._copy(instruction)
         labels[f"at_{len(self.kernel.instructions)}"] = len(self.code)
         self._emit("ret")
@@ -452,7 +498,7 @@ class _JudgeWriter:
             Instruction(pc, op, operands, guard, 0, op)
             for pc, (op, operands, guard) in enumerate(self.code)
         )
-        params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
+        params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps", "values"))
         kernel = PtxKernel("judge", self.kernel.arch, params, instructions, labels, (), None)
         return Judge(kernel, self.places, 2 * len(self.notes), self.equal, self.compared)
 
@@ -463,7 +509,12 @@ class _JudgeWriter:
         """Compute the thread's addresses in the tables, and set the counters of turns to 0."""
         self._emit("mov.u32", LANE, Special("%tid.x"))
         self._emit("mov.u32", ONE, _number(1))
-        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1), (GAPS, "gaps", SLOT)):
+        for base, param, width in (
+            (IN, "in", SLOT),
+            (OUT, "out", 1),
+            (GAPS, "gaps", SLOT),
+            (VALUES, "values", SLOT),
+        ):
             self._emit("ld.param.u64", base, Mem(Sym(param), 0))
             self._emit("mad.wide.u32", base, LANE, _number(width), base)
         for pc in self.targets:
@@ -492,6 +543,16 @@ class _JudgeWriter:
             self.places[pc, True] = number + negated
             self.places[pc, False] = number + (not negated)
 
+    def _note_values(self, instruction: Instruction) -> None:
+        """Note the values that sizes decide and that an instruction reads."""
+        guard = instruction.guard
+        for number, register in self.values_read[instruction.pc]:
+            bits = 8 * size_of(register.type)
+            address = Mem(VALUES, 2 * SLOT * ROWS * number)
+            self._emit(f"st.global.b{bits}", address, register, guard=guard)
+            is_computed = Mem(VALUES, SLOT * ROWS * (2 * number + 1))
+            self._emit("st.global.b32", is_computed, ONE, guard=guard)
+
     def _copy(self, instruction: Instruction) -> None:
         """Write what the judge needs of an instruction."""
         pc = instruction.pc
@@ -504,7 +565,8 @@ class _JudgeWriter:
             if self.input_names[pc]:
                 self._load(instruction)
             else:
-                self._emit(instruction.op, *instruction.operands, guard=instruction.guard)
+                operands = map(self._of_launch, instruction.operands)
+                self._emit(instruction.op, *operands, guard=instruction.guard)
                 for register in instruction.defined:
                     if register.type == "pred":  # a part of a condition
                         self._note_condition(instruction, register)
@@ -512,6 +574,12 @@ class _JudgeWriter:
                 self._note_alone(instruction)
             elif pc in self.limits:
                 self._note_limit(instruction)
+
+    def _of_launch(self, operand: Operand) -> Operand:
+        """Return an operand as launches of the kernel have it, whose blocks aren't the judge's."""
+        if isinstance(operand, Special) and operand.name in self.threads:
+            return _number(self.threads[operand.name])
+        return operand
 
     def _branch(self, instruction: Instruction) -> None:
         """Write a branch; it leaves a loop after TURNS turns."""

@@ -80,6 +80,7 @@ class Result:
         (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and
         wait
     sites: of accesses, by pc
+    read: whether a load read each byte of the variables that have an initial value, by name
     """
 
     kernel: str
@@ -97,6 +98,7 @@ class Result:
         default_factory=lambda: np.zeros(0, STEP), repr=False, hash=False, compare=False
     )
     sites: Mapping[int, Site] = field(default_factory=dict, repr=False, hash=False, compare=False)
+    read: Mapping[str, Array] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -173,6 +175,11 @@ class PreparedLaunch:
             choices=choices,
             trace=steps,
             sites=program.sites,
+            read={
+                buffer.name: buffer.read.copy()
+                for buffer in self.memory.buffers
+                if buffer.read is not None
+            },
         )
 
 
@@ -454,6 +461,7 @@ def _place_variables(
     addresses = program.addresses
     for variable in program.kernel.variables:
         if variable.name in variables:
+            is_read = np.zeros(variable.size, np.uint8) if variable.data else None
             memory.buffers.append(
                 AllocatedBuffer(
                     variable.name,
@@ -461,6 +469,7 @@ def _place_variables(
                     variable.size,
                     variables[variable.name],
                     writable=variable.space == "global",
+                    read=is_read,
                 )
             )
     for param in program.kernel.params:

@@ -72,6 +72,7 @@ class AllocatedBuffer:
     size: int
     data: Array | None  # the bytes as uint8, or None
     writable: bool = True
+    read: Array | None = None  # whether a load read each byte; None: not recorded
 
 
 def require_memory(needed: int, purpose: str, advice: str) -> None:

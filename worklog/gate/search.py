@@ -145,6 +145,13 @@ class Search:
         self.effort += self.coverage.instructions - effort_before
         return judged
 
+    def sized(self, rows: Mapping[str, Values]) -> tuple[Values, Values]:
+        """Return what Coverage.sized returns, and count its effort."""
+        effort_before = self.coverage.instructions
+        sized = self.coverage.sized(rows)
+        self.effort += self.coverage.instructions - effort_before
+        return sized
+
     def explore(self, effort_limit: float) -> None:
         """Draw rows, and vary those that meet some condition at the least price.
 
@@ -269,10 +276,10 @@ class Search:
         shapes = self.rng.integers(0, shape_count, DRAWN)
         for name in SIZES:
             rows[name] = rows[name][shapes]
-        return self._clip_to_domain(rows)
+        return self.clip_to_domain(rows)
 
-    def _clip_to_domain(self, rows: Rows) -> Rows:
-        """Change rows so that they are in the domain, and add what follows from other values."""
+    def clip_to_domain(self, rows: Rows) -> Rows:
+        """Change rows so that they are in the domain, and add what follows from them."""
         sizes = {name: rows["M" if self.domain.square else name] for name in SIZES}
         for name, step in self.steps.items():
             rows[name] = np.clip(-(-sizes[name] // step), 1, MOST_INT // step) * step
@@ -297,12 +304,12 @@ class Search:
         for place, (name, step) in enumerate(steps.items()):
             changes[name] = np.where(changed == place, step, 0)
         gap = self._gaps(rows, equalities)
-        moved = self._clip_to_domain(rows | {name: rows[name] + changes[name] for name in changes})
+        moved = self.clip_to_domain(rows | {name: rows[name] + changes[name] for name in changes})
         moved_gap = self._gaps(moved, equalities)
         growth = np.where(moved_gap == gap, np.inf, moved_gap - gap)
         times = np.round(-gap / growth).clip(-MOST_INT, MOST_INT).astype(np.int64)
         solved = {name: rows[name] + times * changes[name] for name in changes}
-        return self._clip_to_domain(rows | solved)
+        return self.clip_to_domain(rows | solved)
 
     def _gaps(self, rows: Rows, equalities: Values) -> Values:
         """Return the difference of both sides of one equality in each row."""
@@ -331,7 +338,7 @@ class Search:
         if not is_launched.any():
             return
         rows = {name: values[is_launched] for name, values in rows.items()}
-        work = self._work(rows)
+        work = self.work_of(rows)
         is_met, gaps = self.judged(rows)
         for signs, differences in zip(self.signs, gaps, strict=True):
             signs |= {*np.sign(differences).tolist()}
@@ -348,7 +355,7 @@ class Search:
         is_cheaper = (former < 0) | (self.work[cheapest] < self.work[former])
         self.cheapest[0, notes[is_cheaper]] = cheapest[is_cheaper]
 
-    def _work(self, rows: Rows) -> Values:
+    def work_of(self, rows: Rows) -> Values:
         """Return the work of each row; infinite if it is no launch of this gate."""
         m, n, k = (rows[name].astype(np.float64) for name in SIZES)  # whose products don't overflow
         shifted_count = np.sum([rows[name] % 256 > 0 for name in MATRICES], axis=0)

@@ -175,7 +175,7 @@ class SgemmChecker(Checker):
         if self.device.source != "emulated":
             return
         # Here: it imports the emulator, which a GPU's check doesn't need.
-        from worklog.gate import approximations, search
+        from worklog.gate import approximations, search, size_values, tables
 
         lines = approximations.approximate_lines(subject, self.device)
         if lines:
@@ -184,6 +184,11 @@ class SgemmChecker(Checker):
         memory = self.buffers.memory
         stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
         yield replace(stage, clause=self._left_out(subject))
+        values, untried = size_values.check_size_values(subject, memory, quick=self.quick)
+        if values is not None:
+            yield values
+        coverages = getattr(self.device, "coverage", {})
+        self.never_ran += (*untried, *tables.unread_entries(subject, coverages))
 
     def _left_out(self, subject: Loaded) -> str:
         """Return which lines #if left out of the kernel, as a clause; "" for none."""

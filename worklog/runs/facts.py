@@ -96,13 +96,14 @@ def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = No
 
 @dataclass(frozen=True)
 class NeverRan:
-    """Lines of the source that no launch of a check ran."""
+    """Lines of the source that no launch of a check ran, or that ran with few values."""
 
     first: int
     last: int
     when: str = ""  # the condition under which they run, as text
     partly: bool = False  # they ran, but not all their instructions, or never when `when` is true
     file: str = ""  # the header that contains them; "" for the kernel's own file
+    untried: str = ""  # if the lines ran: the entries or values in them that no launch had
 
     def __str__(self) -> str:
         text = f"line {self.first}"
@@ -110,6 +111,8 @@ class NeverRan:
             text = f"lines {self.first} to {self.last}"
         if self.file:
             text += f" of {self.file}"
+        if self.untried:
+            return f"{self.untried} in {text}"
         if self.partly:
             text = f"part of {text}"
         text += " never ran"

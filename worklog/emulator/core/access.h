@@ -267,6 +267,12 @@ static inline uint32_t order_quiet(Launch *l, Block *b, const Warp *w, const Sit
   return left;
 }
 
+/* Record which bytes of a variable a load reads. */
+static void mark_read(const Buffer *m, const Site *s, const uint64_t *address, uint32_t mask) {
+  FOR_LANES(lane, mask)
+    memset(m->read + (address[lane] - m->base), 1, (size_t)(s->size * s->count));
+}
+
 /* Lanes whose addresses are valid access a memory: order, and move. p: how all of these addresses
  * lie, or NULL. */
 static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buffer *m,
@@ -281,6 +287,8 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
     zero(s, w, mask);
     return;
   }
+  if (load && m->read)
+    mark_read(m, s, address, mask);
   if (load && !strong && p)
     concerned = p->readers;
   if (!ordered && s->op != ATOMIC)

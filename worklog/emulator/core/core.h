@@ -250,6 +250,7 @@ typedef struct {
   uint8_t *data;    /* NULL: unknown values */
   Cell *cells;      /* NULL: not checked */
   uint8_t *written; /* by cell, whether anything wrote it; NULL: not checked */
+  uint8_t *read;    /* by byte, whether a load read it; NULL: not recorded */
   int32_t writable, unused;
 } Buffer;
 

@@ -244,7 +244,8 @@ def _buffers(memory: GlobalMemory) -> Array:
     rows = []
     for buffer in memory.buffers:
         data = 0 if buffer.data is None else address_of(buffer.data)
-        rows.append((buffer.base, buffer.size, data, 0, 0, buffer.writable, 0))
+        read = 0 if buffer.read is None else address_of(buffer.read)
+        rows.append((buffer.base, buffer.size, data, 0, 0, read, buffer.writable, 0))
     return np.array(rows, record("Buffer"))
 
 
