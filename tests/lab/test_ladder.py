@@ -223,7 +223,9 @@ def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(
     mine = replace(full_run(), origin="live")
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
-    origins = [lab.ladder(name).rung_page().run.origin for name in ("naive", "warptiled", "lane_map")]
+    origins = [
+        lab.ladder(name).rung_page().run.origin for name in ("naive", "warptiled", "lane_map")
+    ]
     assert (
         origins == ["live", "recorded", "recorded"]
         and "→" in lab.ladder("lane_map").rung_page().sentences[0]
