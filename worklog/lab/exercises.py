@@ -55,6 +55,7 @@ class Graded:
     feedback: str
     label: str = ""  # the source of its numbers, or a table
     measured: float | None = None  # the number that the exercise asks for
+    causes: tuple[str, ...] = ()  # what isn't right yet: names of counts, or of findings
 
     def __repr__(self) -> str:
         text = f"{'right' if self.right else 'not yet'}: {self.feedback}"

@@ -1,0 +1,223 @@
+"""The counts of a block that show the idea of a kernel, each with the line that adds most to it.
+
+One block runs on the emulator with a trace of its accesses. Counts are per multiply-add that the
+product needs, so redundant multiply-adds don't make them smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.limits import WARP
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING
+from worklog.emulator.reports import Counts
+from worklog.kernel import Kernel
+from worklog.kernel.emulated import ARCH
+from worklog.problem import FLOAT_BYTES, Shape
+from worklog.viewer.trace import GLOBAL, Executed, executed, step_of
+
+# K has several tiles even if they are deep: a barrier before the first one weighs little.
+COUNTED = Shape(128, 128, 256)
+BARRIERS = ("bar", "barrier")  # instructions
+
+
+@dataclass(frozen=True)
+class BlockCount:
+    """A count of a block, and the source line that adds most to it."""
+
+    value: float
+    line: int = 0  # 0 if no line adds to it
+
+
+@dataclass(frozen=True)
+class _Access:
+    """The accesses of a block to one memory, by one instruction."""
+
+    line: int
+    memory: str  # "A", "B", "C", "workspace", "memory", or "shared"
+    is_write: bool
+    sectors: int
+    wavefronts: int
+    conflicts: int  # wavefronts that bank conflicts add
+    bytes: int
+    lookups: int  # of lines in L1
+
+    @property
+    def needed_wavefronts(self) -> int:
+        """The wavefronts without bank conflicts."""
+        return self.wavefronts - self.conflicts
+
+
+@lru_cache(maxsize=64)
+def block_counts(kernel: Kernel) -> Mapping[str, BlockCount]:
+    """Return the counts of a kernel's first block, by name.
+
+    multiply-adds: executed for each that is needed
+    sectors of A, sectors of B, lookups: of loads, per multiply-add of a warp
+    sectors of C: of stores, per 32 elements of C
+    floats: read from shared memory by a thread, per multiply-add
+    wavefronts, barriers, local accesses: per multiply-add of a warp
+    reads, writes: wavefronts of shared memory for each that is needed without bank conflicts
+    barriers per tile: as _barriers_and_tiles() counts them
+
+    The product has the size COUNTED, or the smallest size above it in the kernel's domain.
+    Raises what worklog.viewer.trace.executed raises.
+    """
+    kernel = kernel.at(COUNTED, ARCH)
+    shape = kernel.domain.padded(COUNTED)
+    run = executed(kernel, shape)
+    accesses = _accesses(kernel, run)
+    from_a, from_b = ([a for a in _loads(accesses) if a.memory == name] for name in ("A", "B"))
+    to_c = [a for a in accesses if a.is_write and a.memory == "C"]
+    shared = [a for a in accesses if a.memory == "shared"]
+    reads = [a for a in shared if not a.is_write]
+    writes = [a for a in shared if a.is_write]
+    elements = shape.m * shape.n / WARP / math.prod(kernel.blocks(shape))
+    needed = elements * shape.k  # multiply-adds of a warp
+    floats = needed * WARP * FLOAT_BYTES
+    barriers, tiles = _barriers_and_tiles(run)
+    # Of every block that ran: several blocks if they wait for each other.
+    all_needed = needed * run.result.blocks
+    lines = run.result.lines
+    return {
+        "multiply-adds": _by_line(lines, lambda c: c.instructions.get("fma", 0), all_needed),
+        "sectors of A": _sum(from_a, lambda a: a.sectors, needed),
+        "sectors of B": _sum(from_b, lambda a: a.sectors, needed),
+        "lookups": _sum(_loads(accesses), lambda a: a.lookups, needed),
+        "sectors of C": _sum(to_c, lambda a: a.sectors, elements),
+        "floats": _sum(reads, lambda a: a.bytes, floats),
+        "wavefronts": _sum(shared, lambda a: a.wavefronts, needed),
+        "reads": _passes(reads),
+        "writes": _passes(writes),
+        "barriers": _by_line(lines, lambda c: c.instructions.get("barrier", 0), all_needed),
+        "barriers per tile": BlockCount(barriers / max(tiles, 1)),
+        "local accesses": _by_line(lines, lambda c: c.local.requests, all_needed),
+    }
+
+
+def _accesses(kernel: Kernel, run: Executed) -> list[_Access]:
+    """Return the accesses of a block, one for each instruction and memory."""
+    trace = run.trace
+    # An instruction may access several buffers: group its records by the first active lane's.
+    lane = _first_lanes(trace["mask"])
+    address = trace["address"][np.arange(len(trace)), lane].astype(np.int64)
+    buffer = np.where(trace["space"] == 0, (address - FIRST_ADDRESS) // SPACING, -1)
+    groups, first, group = np.unique(
+        np.stack([trace["pc"], trace["space"], buffer]),
+        axis=1,
+        return_index=True,
+        return_inverse=True,
+    )
+    costs = np.zeros((groups.shape[1], 6), np.int64)
+    np.add.at(costs, group.ravel(), trace["costs"])
+    accesses = []
+    for place, cost in zip(first, costs.tolist(), strict=True):
+        step = step_of(kernel, run.result, trace[place])
+        if step is None:
+            continue
+        memory = step.memory if step.memory in (*GLOBAL, "memory") else "shared"
+        _, sectors, wavefronts, conflicts, moved, lookups = cost
+        access = _Access(
+            line=step.site.line,
+            memory="shared" if step.in_shared else memory,
+            is_write=step.site.writes,
+            sectors=sectors,
+            wavefronts=wavefronts,
+            conflicts=conflicts,
+            bytes=moved,
+            lookups=lookups,
+        )
+        accesses.append(access)
+    return accesses
+
+
+def _first_lanes(masks: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return the first active lane of each mask; 0 for an empty mask."""
+    is_active = masks[:, None] >> np.arange(WARP, dtype=np.uint32) & 1
+    lanes: NDArray[np.int64] = is_active.argmax(axis=1)
+    return lanes
+
+
+def _loads(accesses: Iterable[_Access]) -> list[_Access]:
+    """Return the loads from global memory."""
+    return [a for a in accesses if not a.is_write and a.memory != "shared"]
+
+
+def _sum(
+    accesses: Iterable[_Access], number: Callable[[_Access], int], needed: float
+) -> BlockCount:
+    """Return the sum of a number over accesses, divided by what the product needs."""
+    by_line = Counter[int]()
+    for access in accesses:
+        by_line[access.line] += number(access)
+    return _largest(by_line, needed)
+
+
+def _by_line(
+    lines: Mapping[int, Counts], number: Callable[[Counts], int], needed: float
+) -> BlockCount:
+    """Return the sum of a number over the lines, divided by what the product needs."""
+    by_line = Counter({line: number(counts) for line, counts in lines.items()})
+    return _largest(by_line, needed)
+
+
+def _largest(by_line: Counter[int], needed: float) -> BlockCount:
+    """Return the total of a count, and the line that adds most to it."""
+    total = by_line.total()
+    if not total:
+        return BlockCount(0.0)
+    return BlockCount(total / needed, by_line.most_common(1)[0][0])
+
+
+def _passes(accesses: Iterable[_Access]) -> BlockCount:
+    """Return the wavefronts for each needed one, and the line with most bank conflicts."""
+    accesses = list(accesses)
+    needed = sum(access.needed_wavefronts for access in accesses)
+    if not needed:
+        return BlockCount(0.0)
+    conflicts = _sum(accesses, lambda a: a.conflicts, needed)
+    return BlockCount(1 + conflicts.value, conflicts.line)
+
+
+def _barriers_and_tiles(run: Executed) -> tuple[int, int]:
+    """Return the number of a block's barriers, and of the tiles that it reads between them.
+
+    A tile begins with the first interval between two barriers in which a warp reads shared memory
+    that was written in an earlier interval. So a second barrier per tile is found even if tiles
+    are deep, and a barrier among the reads of a tile doesn't make two tiles of it.
+    """
+    trace = run.trace
+    instructions = run.code.instructions
+    passed = Counter[int]()  # barriers, by warp
+    reading = set[int]()  # the intervals between barriers in which a warp reads
+    writing = set[int]()
+    for pc, warp, space in zip(
+        trace["pc"].tolist(), trace["warp"].tolist(), trace["space"].tolist(), strict=True
+    ):
+        if instructions[pc].parts[0] in BARRIERS:
+            passed[warp] += 1
+            continue
+        site = run.result.sites.get(pc)
+        if site is None or space == 0:
+            continue
+        if site.writes:
+            writing.add(passed[warp])
+        else:
+            reading.add(passed[warp])
+    barriers = max(passed.values(), default=0)
+    tiles = 0
+    is_written = False
+    for interval in range(barriers + 1):
+        if is_written and interval in reading:
+            tiles += 1
+            is_written = False
+        if interval in writing:
+            is_written = True
+    return barriers, tiles
