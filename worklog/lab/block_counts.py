@@ -55,9 +55,19 @@ class _Access:
         return self.wavefronts - self.conflicts
 
 
+@dataclass(frozen=True)
+class BlockCounts:
+    """The counts of a kernel's first block."""
+
+    by_name: Mapping[str, BlockCount]
+    # Whether the accesses to shared memory are those of the machine code. Otherwise they are those
+    # of the PTX, and the assembler may have joined them.
+    is_assembled: bool
+
+
 @lru_cache(maxsize=64)
-def block_counts(kernel: Kernel) -> Mapping[str, BlockCount]:
-    """Return the counts of a kernel's first block, by name.
+def block_counts(kernel: Kernel) -> BlockCounts:
+    """Return the counts of a kernel's first block. Their names:
 
     multiply-adds: executed for each that is needed
     sectors of A, sectors of B, lookups: of loads, per multiply-add of a warp
@@ -86,7 +96,7 @@ def block_counts(kernel: Kernel) -> Mapping[str, BlockCount]:
     # Of every block that ran: several blocks if they wait for each other.
     all_needed = needed * run.result.blocks
     lines = run.result.lines
-    return {
+    by_name = {
         "multiply-adds": _by_line(lines, lambda c: c.instructions.get("fma", 0), all_needed),
         "sectors of A": _sum(from_a, lambda a: a.sectors, needed),
         "sectors of B": _sum(from_b, lambda a: a.sectors, needed),
@@ -98,8 +108,9 @@ def block_counts(kernel: Kernel) -> Mapping[str, BlockCount]:
         "writes": _passes(writes),
         "barriers": _by_line(lines, lambda c: c.instructions.get("barrier", 0), all_needed),
         "barriers per tile": BlockCount(barriers / max(tiles, 1)),
-        "local accesses": _by_line(lines, lambda c: c.local.requests, all_needed),
+        "local accesses": _local_accesses(run, all_needed),
     }
+    return BlockCounts(by_name, run.code.assembled is True)
 
 
 def _accesses(kernel: Kernel, run: Executed) -> list[_Access]:
@@ -166,6 +177,18 @@ def _by_line(
     """Return the sum of a number over the lines, divided by what the product needs."""
     by_line = Counter({line: number(counts) for line, counts in lines.items()})
     return _largest(by_line, needed)
+
+
+def _local_accesses(run: Executed, needed: float) -> BlockCount:
+    """Return how often warps of 32 active threads access local memory.
+
+    needed: multiply-adds of a warp, of all blocks that ran
+    """
+    by_line = Counter[int]()
+    for instruction, threads in zip(run.code.instructions, run.result.executed, strict=True):
+        if instruction.parts[0] in ("ld", "st") and "local" in instruction.parts:
+            by_line[instruction.line] += threads
+    return _largest(by_line, needed * WARP)
 
 
 def _largest(by_line: Counter[int], needed: float) -> BlockCount:

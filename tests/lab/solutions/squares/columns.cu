@@ -1,9 +1,10 @@
-// judged: right
-// blocks of 32 x 64, four rows per thread
-// grid: N / 64, M / 32
+// judged: floats
+// the kernel of the step before
+// grid: N / 64, M / 64
 // block: 512
-// domain: M % 32 == 0, N % 64 == 0, K % 8 == 0
-constexpr int BM = 32, BN = 64, BK = 8, TM = 4;
+// domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+// Add TN, change the launch, and let acc, the inner loop and the last loop have TN columns.
+constexpr int BM = 64, BN = 64, BK = 8, TM = 8;
 __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   __shared__ float As[BM][BK], Bs[BK][BN];
   const int y = threadIdx.x / BN, x = threadIdx.x % BN;
