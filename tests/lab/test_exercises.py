@@ -6,7 +6,6 @@ notebooks are executed.
 
 import re
 
-import jupytext
 import pytest
 
 import worklog
@@ -15,9 +14,7 @@ from tests.record.notebooks import sources
 from worklog import lab
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import memory_counts
-from worklog.lab import puzzles
 from worklog.lab.exercises import EXERCISES
-from worklog.lab.puzzles import PUZZLES, attempt
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.sources import runs_dir
 

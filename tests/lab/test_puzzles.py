@@ -99,8 +99,8 @@ def test_the_reference_is_within_the_limits_and_the_step_before_is_not(name):
     puzzle = PUZZLES[name]
     reference = puzzles._compared(reference_kernel(puzzle.reference), puzzle)
     assert not [count.name for count in reference if count.is_over or count.is_notable]
-    before = puzzles._compared(rung(puzzle.before), puzzle)
-    assert [count.name for count in before if count.is_over]
+    earlier = puzzles._compared(rung(puzzle.earlier), puzzle)
+    assert [count.name for count in earlier if count.is_over]
 
 
 @pytest.mark.parametrize("name", ["accumulator", "barrier"])
@@ -172,7 +172,7 @@ def test_a_count_has_two_digits_and_no_exponent(value, digits, text):
 
 def test_a_count_over_its_limit_never_looks_like_the_limit():
     limited = puzzles._Compared(
-        "wavefronts", BlockCount(1.12), reference=1.0, before=2.0, limit=1.1, is_exact=True
+        "wavefronts", BlockCount(1.12), reference=1.0, earlier=2.0, limit=1.1, is_exact=True
     )
     assert limited.is_over and limited.row["yours"] == "1.12" and limited.row["at most"] == "1.10"
 

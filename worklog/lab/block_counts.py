@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,20 @@ from worklog.emulator.reports import Counts
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import ARCH
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.viewer.trace import GLOBAL, Executed, executed, step_of
+from worklog.viewer.trace import Executed, executed, step_of
 
 # K has several tiles even if they are deep: a barrier before the first one weighs little.
 COUNTED = Shape(128, 128, 256)
 BARRIERS = ("bar", "barrier")  # instructions
+SHARED = "shared"
+COSTS = (
+    "requests",
+    "sectors",
+    "wavefronts",
+    "conflicts",
+    "bytes",
+    "lookups",
+)  # of a trace's record
 
 
 @dataclass(frozen=True)
@@ -37,11 +47,11 @@ class BlockCount:
 
 
 @dataclass(frozen=True)
-class _Access:
+class _MemoryAccess:
     """The accesses of a block to one memory, by one instruction."""
 
     line: int
-    memory: str  # "A", "B", "C", "workspace", "memory", or "shared"
+    memory: str  # "A", "B", "C", "workspace", "memory" (unknown), or SHARED
     is_write: bool
     sectors: int
     wavefronts: int
@@ -83,70 +93,82 @@ def block_counts(kernel: Kernel) -> BlockCounts:
     kernel = kernel.at(COUNTED, ARCH)
     shape = kernel.domain.padded(COUNTED)
     run = executed(kernel, shape)
-    accesses = _accesses(kernel, run)
-    from_a, from_b = ([a for a in _loads(accesses) if a.memory == name] for name in ("A", "B"))
-    to_c = [a for a in accesses if a.is_write and a.memory == "C"]
-    shared = [a for a in accesses if a.memory == "shared"]
-    reads = [a for a in shared if not a.is_write]
-    writes = [a for a in shared if a.is_write]
-    elements = shape.m * shape.n / WARP / math.prod(kernel.blocks(shape))
-    needed = elements * shape.k  # multiply-adds of a warp
-    floats = needed * WARP * FLOAT_BYTES
-    barriers, tiles = _barriers_and_tiles(run)
-    # Of every block that ran: several blocks if they wait for each other.
-    all_needed = needed * run.result.blocks
-    lines = run.result.lines
-    by_name = {
-        "multiply-adds": _by_line(lines, lambda c: c.instructions.get("fma", 0), all_needed),
-        "sectors of A": _sum(from_a, lambda a: a.sectors, needed),
-        "sectors of B": _sum(from_b, lambda a: a.sectors, needed),
-        "lookups": _sum(_loads(accesses), lambda a: a.lookups, needed),
-        "sectors of C": _sum(to_c, lambda a: a.sectors, elements),
-        "floats": _sum(reads, lambda a: a.bytes, floats),
-        "wavefronts": _sum(shared, lambda a: a.wavefronts, needed),
-        "reads": _passes(reads),
-        "writes": _passes(writes),
-        "barriers": _by_line(lines, lambda c: c.instructions.get("barrier", 0), all_needed),
-        "barriers per tile": BlockCount(barriers / max(tiles, 1)),
-        "local accesses": _local_accesses(run, all_needed),
-    }
+    block_elements = shape.m * shape.n / WARP / math.prod(kernel.blocks(shape))
+    by_name = _memory_counts(_accesses(kernel, run), block_elements, shape.k)
+    by_name |= _instruction_counts(run, block_elements * shape.k)
     return BlockCounts(by_name, run.code.assembled is True)
 
 
-def _accesses(kernel: Kernel, run: Executed) -> list[_Access]:
+def _memory_counts(
+    accesses: Sequence[_MemoryAccess], block_elements: float, k: int
+) -> dict[str, BlockCount]:
+    """Return the counts of accesses to global and shared memory.
+
+    block_elements: of C that a block computes, in units of 32
+    """
+    needed = block_elements * k  # multiply-adds of a warp
+    loads = [a for a in accesses if not a.is_write and a.memory != SHARED]
+    from_a = [a for a in loads if a.memory == "A"]
+    from_b = [a for a in loads if a.memory == "B"]
+    to_c = [a for a in accesses if a.is_write and a.memory == "C"]
+    shared = [a for a in accesses if a.memory == SHARED]
+    reads = [a for a in shared if not a.is_write]
+    writes = [a for a in shared if a.is_write]
+    return {
+        "sectors of A": _sum(from_a, lambda a: a.sectors, needed),
+        "sectors of B": _sum(from_b, lambda a: a.sectors, needed),
+        "lookups": _sum(loads, lambda a: a.lookups, needed),
+        "sectors of C": _sum(to_c, lambda a: a.sectors, block_elements),
+        "floats": _sum(reads, lambda a: a.bytes, needed * WARP * FLOAT_BYTES),
+        "wavefronts": _sum(shared, lambda a: a.wavefronts, needed),
+        "reads": _passes(reads),
+        "writes": _passes(writes),
+    }
+
+
+def _instruction_counts(run: Executed, block_needed: float) -> dict[str, BlockCount]:
+    """Return the counts of instructions and barriers.
+
+    block_needed: multiply-adds of a warp that a block's elements need
+    """
+    # Several blocks ran if they wait for each other.
+    needed = block_needed * run.result.blocks
+    lines = run.result.lines
+    barriers, tiles = _barriers_and_tiles(run)
+    return {
+        "multiply-adds": _by_line(lines, lambda c: c.instructions.get("fma", 0), needed),
+        "barriers": _by_line(lines, lambda c: c.instructions.get("barrier", 0), needed),
+        "barriers per tile": BlockCount(barriers / max(tiles, 1)),
+        "local accesses": _local_accesses(run, needed),
+    }
+
+
+def _accesses(kernel: Kernel, run: Executed) -> list[_MemoryAccess]:
     """Return the accesses of a block, one for each instruction and memory."""
     trace = run.trace
-    # An instruction may access several buffers: group its records by the first active lane's.
-    lane = _first_lanes(trace["mask"])
-    address = trace["address"][np.arange(len(trace)), lane].astype(np.int64)
-    buffer = np.where(trace["space"] == 0, (address - FIRST_ADDRESS) // SPACING, -1)
-    groups, first, group = np.unique(
-        np.stack([trace["pc"], trace["space"], buffer]),
-        axis=1,
-        return_index=True,
-        return_inverse=True,
-    )
-    costs = np.zeros((groups.shape[1], 6), np.int64)
+    keys = np.stack([trace["pc"], trace["space"], _buffers(trace)])
+    _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    costs = np.zeros((len(first), len(COSTS)), np.int64)
     np.add.at(costs, group.ravel(), trace["costs"])
     accesses = []
     for place, cost in zip(first, costs.tolist(), strict=True):
         step = step_of(kernel, run.result, trace[place])
-        if step is None:
-            continue
-        memory = step.memory if step.memory in (*GLOBAL, "memory") else "shared"
-        _, sectors, wavefronts, conflicts, moved, lookups = cost
-        access = _Access(
-            line=step.site.line,
-            memory="shared" if step.in_shared else memory,
-            is_write=step.site.writes,
-            sectors=sectors,
-            wavefronts=wavefronts,
-            conflicts=conflicts,
-            bytes=moved,
-            lookups=lookups,
-        )
-        accesses.append(access)
+        if step is not None:
+            memory = SHARED if step.in_shared else step.memory
+            numbers = dict(zip(COSTS, cost, strict=True))
+            del numbers["requests"]
+            accesses.append(_MemoryAccess(step.site.line, memory, step.site.writes, **numbers))
     return accesses
+
+
+def _buffers(trace: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the number of the global buffer that each record of a trace accesses.
+
+    It is that of the first active lane; -1 for shared memory.
+    """
+    lanes = _first_lanes(trace["mask"])
+    addresses = trace["address"][np.arange(len(trace)), lanes].astype(np.int64)
+    return np.where(trace["space"] == 0, (addresses - FIRST_ADDRESS) // SPACING, -1)
 
 
 def _first_lanes(masks: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -156,13 +178,8 @@ def _first_lanes(masks: NDArray[np.uint32]) -> NDArray[np.int64]:
     return lanes
 
 
-def _loads(accesses: Iterable[_Access]) -> list[_Access]:
-    """Return the loads from global memory."""
-    return [a for a in accesses if not a.is_write and a.memory != "shared"]
-
-
 def _sum(
-    accesses: Iterable[_Access], number: Callable[[_Access], int], needed: float
+    accesses: Iterable[_MemoryAccess], number: Callable[[_MemoryAccess], int], needed: float
 ) -> BlockCount:
     """Return the sum of a number over accesses, divided by what the product needs."""
     by_line = Counter[int]()
@@ -199,7 +216,7 @@ def _largest(by_line: Counter[int], needed: float) -> BlockCount:
     return BlockCount(total / needed, by_line.most_common(1)[0][0])
 
 
-def _passes(accesses: Iterable[_Access]) -> BlockCount:
+def _passes(accesses: Iterable[_MemoryAccess]) -> BlockCount:
     """Return the wavefronts for each needed one, and the line with most bank conflicts."""
     accesses = list(accesses)
     needed = sum(access.needed_wavefronts for access in accesses)
@@ -216,31 +233,36 @@ def _barriers_and_tiles(run: Executed) -> tuple[int, int]:
     that was written in an earlier interval. So a second barrier per tile is found even if tiles
     are deep, and a barrier among the reads of a tile doesn't make two tiles of it.
     """
-    trace = run.trace
-    instructions = run.code.instructions
-    passed = Counter[int]()  # barriers, by warp
-    reading = set[int]()  # the intervals between barriers in which a warp reads
-    writing = set[int]()
-    for pc, warp, space in zip(
-        trace["pc"].tolist(), trace["warp"].tolist(), trace["space"].tolist(), strict=True
-    ):
-        if instructions[pc].parts[0] in BARRIERS:
-            passed[warp] += 1
-            continue
-        site = run.result.sites.get(pc)
-        if site is None or space == 0:
-            continue
-        if site.writes:
-            writing.add(passed[warp])
-        else:
-            reading.add(passed[warp])
-    barriers = max(passed.values(), default=0)
+    passed, reading, writing = _intervals(run)
     tiles = 0
     is_written = False
-    for interval in range(barriers + 1):
+    for interval in range(passed + 1):
         if is_written and interval in reading:
             tiles += 1
             is_written = False
         if interval in writing:
             is_written = True
-    return barriers, tiles
+    return passed, tiles
+
+
+def _intervals(run: Executed) -> tuple[int, set[int], set[int]]:
+    """Return the number of a block's barriers, and the intervals with accesses to shared memory.
+
+    The first set has the intervals in which a warp reads, the second set those in which a warp
+    writes. Interval 0 ends at the first barrier.
+    """
+    trace = run.trace
+    passed = Counter[int]()  # barriers, by warp
+    reading = set[int]()
+    writing = set[int]()
+    records = (trace["pc"].tolist(), trace["warp"].tolist(), trace["space"].tolist())
+    for pc, warp, space in zip(*records, strict=True):
+        if run.code.instructions[pc].parts[0] in BARRIERS:
+            passed[warp] += 1
+            continue
+        site = run.result.sites.get(pc)
+        if site is None or space == 0:
+            continue
+        intervals = writing if site.writes else reading
+        intervals.add(passed[warp])
+    return max(passed.values(), default=0), reading, writing

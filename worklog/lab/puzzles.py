@@ -1,7 +1,7 @@
 """The puzzles of notebook 05.
 
 A reader changes the kernel of a cell. The gate grades it, and then every count that shows the idea
-of the puzzle. Each count is compared with the reference's, and shown beside the step before it. A
+of the puzzle: it is compared with the reference's, and shown beside that of the step before it. A
 hint is about the count that differs, or about what the gate found.
 """
 
@@ -20,7 +20,7 @@ from worklog.lab.block_counts import COUNTED, BlockCount, block_counts
 from worklog.lab.exercises import SEED, Graded
 from worklog.problem import Shape
 from worklog.runner.check import Checked, check
-from worklog.runs.text import Table, duration
+from worklog.runs.text import Table
 
 FILE = "cell"
 ENTRY = "mine"  # the name of each puzzle's kernel
@@ -56,8 +56,8 @@ COMMON_LIMITS = {"multiply-adds": 1.1, "local accesses": 1.0}
 # Findings that explain the other findings of a launch.
 FIRST_CAUSES = ("divergent-barrier", "barrier-after-exit")
 NOT_ASSEMBLED = (
-    "the assembler joined accesses to shared memory in a way that the emulator can't repeat, so "
-    "these wavefronts are at most as many: read four neighbours as a float4, and they are exact"
+    "the emulator doesn't know how the assembler joins these accesses, so there may be fewer "
+    "wavefronts: read four neighbours as a float4, and the count is exact"
 )
 # A warp's threads lie in one row of C, or in two.
 ROW_LIMITS = {"sectors of A": 2.1, "sectors of B": 1.1, "lookups": 1.6, "sectors of C": 1.1}
@@ -104,8 +104,8 @@ HINTS = {
     "barrier-after-exit": "all threads of a block must reach the same __syncthreads()",
     ALL_WRONG: "follow one thread: which elements of A and B does it multiply, tile by tile?",
     SOME_WRONG: (
-        "compare the grid, the block, and the rows and columns of a thread: each element of C needs "
-        "exactly one thread"
+        "compare the grid, the block, and the rows and columns of a thread: each element of C "
+        "needs exactly one thread"
     ),
     OTHER_FAILURE: "start with the first message: it names what was launched",
 }
@@ -116,7 +116,7 @@ class Puzzle:
     """A task, whose answer is compared with a reference and with the step before it."""
 
     reference: str  # a rung, or "one_barrier"
-    before: str  # a rung
+    earlier: str  # a rung: the step before
     # By a count's name, how many times the reference's count an answer may have: the most telling
     # count first.
     limits: Mapping[str, float]
@@ -184,8 +184,8 @@ PUZZLES = {
             "lookups": "keep the tiles: without them, many threads load the same float again",
             "barriers": "one barrier more per tile is enough: is yours in the inner loop?",
             "shared-race": (
-                "a warp that has left the inner loop writes the next tile, while a slower one still "
-                "reads this one"
+                "a warp that has left the inner loop writes the next tile, while a slower one "
+                "still reads this one"
             ),
         },
     ),
@@ -195,8 +195,8 @@ PUZZLES = {
         {"floats": 1.15, "sectors of A": 2.1, "sectors of B": 2.1, "wavefronts": WAVEFRONTS},
         {
             "floats": (
-                "how many multiply-adds does one float of Bs serve? Let a thread own TM rows of one "
-                "column: TM accumulators, and BM * BN / TM threads"
+                "how many multiply-adds does one float of Bs serve? Let a thread own TM rows of "
+                "one column: TM accumulators, and BM * BN / TM threads"
             ),
             "uninitialised-shared": (
                 "a block has fewer threads than a tile may have elements: a loop that steps by "
@@ -265,7 +265,7 @@ class _Compared:
     name: str
     answer: BlockCount
     reference: float
-    before: float
+    earlier: float
     limit: float  # the largest count of a right answer
     is_exact: bool  # False if the assembler may have made the answer's count smaller
 
@@ -276,13 +276,16 @@ class _Compared:
 
     @property
     def is_notable(self) -> bool:
-        """Whether the answer's count is within the limit, and larger than the reference's."""
+        """Whether a right answer's count is larger than the reference's."""
         return not self.is_over and self.answer.value > NOTABLE * self.reference + SLACK
 
     @property
     def row(self) -> dict[str, str]:
-        """The row of the table: two digits, or more if the answer and the limit look alike."""
-        values = (self.answer.value, self.limit, self.reference, self.before)
+        """The row of the table.
+
+        Numbers have two digits, or more if the answer and the limit look alike.
+        """
+        values = (self.answer.value, self.limit, self.reference, self.earlier)
         digits = 2
         while digits < MOST_DIGITS and self._look_alike(digits):
             digits += 1
@@ -322,12 +325,12 @@ def attempt(name: str, source: str) -> Graded:
         facts = [f"it passes the gate, but isn't compared: {notes[0]}"]
         return Graded(False, _feedback(facts, checked), checked.label)
     table = _table(kernel, puzzle, compared, checked.label).text()
-    over = [count for count in compared if count.is_over]
-    if over:
-        facts = ["it passes the gate, but", *(f"- it {count}" for count in over)]
-        hint = puzzle.hint(over[0].name) if over[0].is_exact else NOT_ASSEMBLED
+    excesses = [count for count in compared if count.is_over]
+    if excesses:
+        facts = ["it passes the gate, but", *(f"- it {count}" for count in excesses)]
+        hint = puzzle.hint(excesses[0].name) if excesses[0].is_exact else NOT_ASSEMBLED
         feedback = _feedback(facts, checked, hint=hint)
-        return Graded(False, feedback, table, causes=tuple(count.name for count in over))
+        return Graded(False, feedback, table, causes=tuple(count.name for count in excesses))
     facts = ["it passes the gate, and its counts show the idea"]
     facts += [f"- it {count}" for count in compared if count.is_notable]
     return Graded(True, _feedback(facts, checked), table)
@@ -376,13 +379,13 @@ def _compared(kernel: Kernel, puzzle: Puzzle) -> list[_Compared]:
     """Return the counts of an answer that show the puzzle's idea."""
     answer = block_counts(kernel)
     reference = block_counts(reference_kernel(puzzle.reference)).by_name
-    before = block_counts(rung(puzzle.before)).by_name
+    earlier = block_counts(rung(puzzle.earlier)).by_name
     return [
         _Compared(
             name,
             answer.by_name[name],
             reference=reference[name].value,
-            before=before[name].value,
+            earlier=earlier[name].value,
             limit=max(factor * reference[name].value, SLACK),
             is_exact=answer.is_assembled or name not in ASSEMBLED,
         )
@@ -411,7 +414,7 @@ def _table(kernel: Kernel, puzzle: Puzzle, compared: list[_Compared], label: str
     if floor is not None:
         notes.append(str(floor))
     title = f"block 0 at {COUNTED}: {label}; reference: {puzzle.reference}"
-    return replace(Table.of(f"{title}; step before: {puzzle.before}", rows), notes=notes)
+    return replace(Table.of(f"{title}; step before: {puzzle.earlier}", rows), notes=notes)
 
 
 def rounded_to(value: float, digits: int) -> str:
