@@ -264,7 +264,7 @@ def _full_waves(speedup: float) -> Graded:
     blocks = math.prod(rung("specialized").blocks(Shape.of(4096)))
     waves = blocks / run.gpu.multiprocessors
     mistakes = {
-        "this is the time of no gain: with full waves, a part of the last wave is saved": 1.0,
+        "that is no gain, and the last wave isn't full": 1.0,
         "this is the number of waves": math.ceil(waves),
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
     }
