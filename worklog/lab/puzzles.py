@@ -34,7 +34,7 @@ ASSEMBLED = ("wavefronts", "reads", "writes")
 # Causes of a failed check that isn't a finding of the emulator.
 ALL_WRONG = "all elements"
 SOME_WRONG = "some elements"
-OTHER_FAILURE = "another stage"
+OTHER_FAILURE = "another failure"
 
 # What a kernel does, by the name of a count. {} is the count.
 PHRASES = {
@@ -360,7 +360,9 @@ def _failed(puzzle: Puzzle, checked: Checked) -> Graded:
     causes = [finding.kind for finding in checked.findings if finding.is_error]
     if not causes and verdict.where is not None:
         causes = [ALL_WRONG if verdict.where.is_everywhere else SOME_WRONG]
-    causes = list(dict.fromkeys(causes or [OTHER_FAILURE]))
+    if not causes and verdict.failed is not None:
+        causes = [verdict.failed.name]
+    causes = list(dict.fromkeys(causes))
     causes.sort(key=lambda cause: cause not in FIRST_CAUSES)
     facts = [f"failed at {verdict.reason}"]
     feedback = _feedback(facts, checked, hint=puzzle.hint(causes[0]))
