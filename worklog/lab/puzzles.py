@@ -328,7 +328,9 @@ def attempt(name: str, source: str) -> Graded:
     excesses = [count for count in compared if count.is_over]
     if excesses:
         facts = ["it passes the gate, but", *(f"- it {count}" for count in excesses)]
-        hint = puzzle.hint(excesses[0].name) if excesses[0].is_exact else NOT_ASSEMBLED
+        hint = puzzle.hint(excesses[0].name)
+        if not excesses[0].is_exact:
+            hint += f" ({NOT_ASSEMBLED})"
         feedback = _feedback(facts, checked, hint=hint)
         return Graded(False, feedback, table, causes=tuple(count.name for count in excesses))
     facts = ["it passes the gate, and its counts show the idea"]
