@@ -16,8 +16,9 @@
 #
 # We climb from a kernel that reaches 1 % of cuBLAS to one that reaches cuBLAS, one idea per rung, and you write most
 # of the steps. Each of the eight puzzles starts with the kernel before the step. Change it where it says so and run
-# the cell: in about a second the gate says whether it is right, with the lines of a race if there is one, and you see
-# its memory traffic beside that of our rung. Our solution is below each puzzle, folded.
+# the cell: in a few seconds the gate says whether it is right, with the lines of a race if there is one. Then every
+# count that shows the idea is compared with our rung's and with the step before. A hint is about the count that
+# differs. Our solution is below each puzzle, folded; yours may look different.
 #
 # No GPU is needed: the kernels are compiled, and the emulator runs them and counts. Times are measured, here or on
 # the machine of the recording, and stand beside what the counts predict.
@@ -345,7 +346,8 @@ lab.step("tiles_1d")
 # ### Puzzle 6: squares
 #
 # The same idea in both directions: TM + TN floats serve TM·TN multiply-adds. Give each thread TN columns too. There
-# is a trap: with blocks of 64 x 64 the wavefronts rise. Which other count tells you why?
+# is a trap: with blocks of 64 x 64 and this layout of `As`, the wavefronts rise. Larger blocks or another layout avoid
+# it. Why?
 
 # %% magic_args="squares" language="puzzle"
 # // grid: N / 64, M / 64

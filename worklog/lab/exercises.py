@@ -43,6 +43,7 @@ from worklog.tune import sweep
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
+DIGITS = 2  # or it has at least so many significant digits, and these are right
 SMALL = Shape(144, 72, 37)
 SEED = 4
 
@@ -55,6 +56,7 @@ class Graded:
     feedback: str
     label: str = ""  # the source of its numbers, or a table
     measured: float | None = None  # the number that the exercise asks for
+    causes: tuple[str, ...] = ()  # what isn't right yet: names of counts, or of findings
 
     def __repr__(self) -> str:
         text = f"{'right' if self.right else 'not yet'}: {self.feedback}"
@@ -114,7 +116,7 @@ def _number(
     mistakes: Mapping[str, float],
     label: str = "",
 ) -> Graded:
-    """Grade a number.
+    """Grade a number: right to DIGITS digits, unless that is the result of a typical mistake.
 
     mistakes: the results of typical mistakes, by the feedback to them
     """
@@ -123,6 +125,8 @@ def _number(
     for feedback, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
             return Graded(False, feedback, label)
+    if math.isclose(answer, float(f"{right:.{DIGITS}g}")):
+        return Graded(True, f"{right:.4g} {unit}", label, right)
     size = "large" if answer > right else "small"
     return _graded(False, f"{answer:.4g} {unit} is too {size}", hint, label)
 
@@ -260,6 +264,7 @@ def _full_waves(speedup: float) -> Graded:
     blocks = math.prod(rung("specialized").blocks(Shape.of(4096)))
     waves = blocks / run.gpu.multiprocessors
     mistakes = {
+        "that is no gain, and the last wave isn't full": 1.0,
         "this is the number of waves": math.ceil(waves),
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
     }

@@ -106,7 +106,7 @@ class Checked:
 
         lines: the caller's, printed below the lines about the kernel
         """
-        about = [*self._about(), *self._remarks(), *self._counts(), *lines]
+        about = [*self._about(), *self.remarks(), *self._counts(), *lines]
         if self.verdict.seconds:
             about.append(f"time: {self.verdict.seconds:.1f} s")
         if len(about) > MOST_LINES:
@@ -222,7 +222,7 @@ class Checked:
             return True
         return any("(emulated)" in stage.name for stage in self.verdict.stages)
 
-    def _remarks(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Return the warnings and the notes. A stage's note has the stage's name."""
         lines = [f"! {warning}" for warning in self.all_warnings]
         for stage in self.verdict.stages:

@@ -1,0 +1,33 @@
+// judged: right
+// a swizzle instead of padding: row k of As is turned by 4 k floats
+// grid: N / 64, M / 64
+// block: 64
+// domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+constexpr int BM = 64, BN = 64, BK = 8, TM = 8, TN = 8;
+__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  __shared__ float As[BK][BM], Bs[BK][BN];
+  const int y = threadIdx.x / (BN / TN), x = threadIdx.x % (BN / TN);
+  const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+  float acc[TM][TN] = {};
+  for (int k0 = 0; k0 < K; k0 += BK) {
+    for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+      As[i % BK][(i / BK + 4 * (i % BK)) % BM] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+    }
+    for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+      Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+    }
+    __syncthreads();
+    for (int k = 0; k < BK; ++k) {
+      for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; ++j) acc[i][j] += As[k][(y * TM + i + 4 * k) % BM] * Bs[k][x * 4 + j / 4 * (BN / 2) + j % 4];
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < TM; ++i) {
+    for (int j = 0; j < TN; ++j) {
+      const size_t c = (size_t)(row + y * TM + i) * N + col + x * 4 + j / 4 * (BN / 2) + j % 4;
+      C[c] = beta == 0.0f ? alpha * acc[i][j] : alpha * acc[i][j] + beta * C[c];
+    }
+  }
+}
