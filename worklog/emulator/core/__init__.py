@@ -14,7 +14,8 @@ these; isa.py has the other instructions. build.py compiles one unit:
 - mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h
   tensor cores.
 
-Memory of a block is freed together when it ends. A view has the times up to which others' accesses
+Memory of a block is freed together when it ends. A warp has registers from its first turn until its
+lanes have exited, and the next warp gets them. A view has the times up to which others' accesses
 are ordered: each thread has views, as have barriers, mbarriers and flags. What orders accesses
 joins views.
 
