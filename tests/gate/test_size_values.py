@@ -232,7 +232,10 @@ PAIR = "float2 t = %s[row & 1]; acc *= t.x * t.y;"
         ("float T[2][4] = ", "acc *= T[row & 1][K & 1];", "entries 1 to 3 and 5 to 7"),
         ("float2 T[4] = ", PAIR % "T", "entries 2 to 3"),
         ("__align__(8) float T[8] = ", PAIR % "((const float2*)T)", "entries 4 to 7"),
-        ("__align__(8) float T[] = ", PAIR % "((const float2*)T)", "bytes 16 to 31"),
+        ("__align__(8) float T[] = ", PAIR % "((const float2*)T)", "entries 4 to 7"),
+        ("float T[9 - 1] = ", "acc *= T[row & 3];", "entries 4 to 7"),
+        ("float2 T[] = ", PAIR % "T", "entries 2 to 3"),
+        ("uint2 T[] = ", "acc *= T[row & 1].x;", "bytes 4 to 7 and 12 to 31"),
     ],
 )
 def test_the_declaration_states_how_many_entries_there_are(declared, statement, text):
