@@ -355,7 +355,9 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
   Pattern *p = pattern_of(s, address, mask);
   uint32_t good = valid(l, b, w, s, pc, p, address, mask, &in),
            counted = s->space == SHARED ? good : mask;
-  if (l->counting && s->space < LOCAL && counted)
+  if (l->counting && counted && s->space == LOCAL)
+    count_local(s, address, counted);
+  else if (l->counting && counted)
     count(s, counted == mask ? p : pattern_of(s, address, counted), address, counted);
   if (s->space == GLOBAL) {
     note(l, b, w, s, pc, GLOBAL, mask, address);

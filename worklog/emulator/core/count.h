@@ -142,6 +142,20 @@ static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
     s->costs[k] += p->costs[k];
 }
 
+/* Count an access to local memory. A GPU lays the threads' words side by side: lanes that access
+ * the same place of an array access neighbouring words (CUDA C++ Programming Guide, "Local
+ * Memory"). */
+static void count_local(Site *s, const uint64_t *address, uint32_t mask) {
+  const uint64_t bytes = (uint64_t)(s->size * s->count);
+  uint64_t woven[LANES] = {0};
+  FOR_LANES(k, mask)
+    woven[k] = (address[k] / bytes * LANES + (uint64_t)k) * bytes;
+  int64_t costs[6] = {0};
+  count_global(woven, mask, s->size * s->count, costs);
+  for (int k = 0; k < 6; k++)
+    s->costs[k] += costs[k];
+}
+
 /* Add a step to the trace. s: the site whose last costs are its own, or NULL. */
 static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_t pc, int32_t space,
                  uint32_t mask, const uint64_t *address) {
