@@ -1,0 +1,211 @@
+"""What is claimed of accesses: that they are in bounds, and that no two of them race."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from worklog.emulator.ptx import plain_name
+from worklog.proof.execution import Access
+from worklog.proof.launch import Buffer, SymbolicLaunch
+from worklog.proof.polynomial import Atom, Polynomial
+from worklog.proof.prover import Facts, Prover
+
+BOUNDS = "bounds"
+RACES = "race freedom"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about the accesses of a line, or of two lines."""
+
+    kind: str  # BOUNDS or RACES
+    lines: tuple[int, ...]  # of the source
+    subject: str  # such as "reads of A"
+    reason: str = ""  # why it isn't proved; "" if it is
+
+    @property
+    def is_proved(self) -> bool:
+        """True if the claim is proved."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        lines = " and ".join(map(str, dict.fromkeys(self.lines)))
+        plural = "s" if len(set(self.lines)) > 1 else ""
+        text = f"{self.kind} of {self.subject} at line{plural} {lines}"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+def bounds(prover: Prover, launch: SymbolicLaunch, accesses: Iterable[Access]) -> list[Claim]:
+    """Return the claims that accesses are inside of their arrays and aligned, a claim a line."""
+    reasons = dict[tuple[int, str], str]()
+    for access in accesses:
+        buffer = buffer_of(launch, access)
+        name = plain_name(buffer.name) if buffer else f"{access.space} memory"
+        key = (access.instruction.line, f"{'writes' if access.is_store else 'reads'} of {name}")
+        if not reasons.get(key):
+            reasons[key] = _misplaced(prover, buffer, access)
+    return [Claim(BOUNDS, (line,), text, reason) for (line, text), reason in reasons.items()]
+
+
+def buffer_of(launch: SymbolicLaunch, access: Access) -> Buffer | None:
+    """Return the array that an access belongs to; None if its address isn't in one array."""
+    symbols = [atom for atom in access.address.atoms if atom.is_symbol]
+    if len(symbols) != 1:
+        return None
+    [symbol] = symbols
+    if symbol in (access.address - Polynomial.atom(symbol)).atoms:
+        return None
+    buffer = launch.buffers.get(symbol)
+    if buffer is None or access.space not in (buffer.space, "generic"):
+        return None
+    return buffer
+
+
+def _misplaced(prover: Prover, buffer: Buffer | None, access: Access) -> str:
+    """Return why an access isn't proved to be in bounds and aligned; "" if it is."""
+    opaque = [atom for atom in sorted(access.address.atoms) if atom.opaque]
+    cause = f"line {opaque[0].line}: {opaque[0].opaque}" if opaque else ""
+    if buffer is None:
+        return cause or "the address isn't that of one array"
+    offset = access.address - Polynomial.atom(buffer.symbol)
+    if offset.divisor % access.width or buffer.align % access.width:
+        return cause or f"the address may not be a multiple of {access.width} bytes"
+    if not prover.proves(access.facts, offset):
+        return cause or "the address may be below the array"
+    if not prover.proves(access.facts, buffer.size - access.width - offset):
+        return cause or "the address may be past the end of the array"
+    return ""
+
+
+@dataclass
+class _Place:
+    """Accesses of a line whose addresses differ by constants."""
+
+    line: int
+    is_store: bool
+    buffer: Buffer
+    varying: Polynomial  # the address without its constant
+    facts: Facts
+    extents: set[tuple[int, int]] = field(default_factory=set)  # the constants and the widths
+
+
+def races(prover: Prover, launch: SymbolicLaunch, accesses: Iterable[Access]) -> list[Claim]:
+    """Return the claims that accesses to shared memory don't race, a claim for two lines.
+
+    Accesses of two threads of a block race if they may be between the same barriers, may touch the
+    same byte, and one of them writes. An access whose array isn't proved is in no claim: its bounds
+    aren't proved.
+    """
+    reasons = dict[tuple[int, int, str], str]()
+    for places in _by_barrier(launch, accesses).values():
+        for first, second in _pairs(places):
+            lines = sorted((first.line, second.line))
+            key = (lines[0], lines[1], plain_name(first.buffer.name))
+            if not reasons.get(key):
+                reasons[key] = _race(prover, launch, first, second)
+    claims = []
+    for (first_line, second_line, name), reason in sorted(reasons.items()):
+        claims.append(Claim(RACES, (first_line, second_line), name, reason))
+    return claims
+
+
+def _by_barrier(
+    launch: SymbolicLaunch, accesses: Iterable[Access]
+) -> Mapping[tuple[int, Atom], Sequence[_Place]]:
+    """Return the accesses to each shared array behind each barrier."""
+    places = dict[tuple[object, ...], _Place]()
+    grouped = defaultdict[tuple[int, Atom], list[_Place]](list)
+    for access in accesses:
+        buffer = buffer_of(launch, access)
+        if buffer is None or buffer.space != "shared" or access.barrier is None:
+            continue
+        line = access.instruction.line
+        varying = access.address - access.address.offset
+        key = (access.barrier, line, access.is_store, varying, access.facts)
+        if key not in places:
+            places[key] = _Place(line, access.is_store, buffer, varying, access.facts)
+            grouped[access.barrier, buffer.symbol].append(places[key])
+        places[key].extents.add((access.address.offset, access.width))
+    return grouped
+
+
+def _pairs(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
+    """Yield each two places of which one writes, also a place with itself."""
+    for number, first in enumerate(places):
+        for second in places[number:]:
+            if first.is_store or second.is_store:
+                yield first, second
+
+
+def _race(prover: Prover, launch: SymbolicLaunch, first: _Place, second: _Place) -> str:
+    """Return why two threads may race; "" if they don't."""
+    other = Renaming(prover)
+    difference = first.varying - other.of(second.varying)
+    threads = launch.thread - other.of(launch.thread)
+    facts = (first.facts & other.of_facts(second.facts)).and_any(((threads - 1,), (-threads - 1,)))
+    unit = difference.divisor
+    overlaps = []
+    for lowest, highest in _overlaps(first.extents, second.extents):
+        if unit and -(-lowest // unit) > highest // unit:
+            continue  # no multiple of the unit is between them
+        if unit == 0 and not lowest <= 0 <= highest:
+            continue
+        overlaps.append((difference - lowest, -difference + highest))
+    if not overlaps or prover.contradicts(facts.and_any(tuple(overlaps))):
+        return ""
+    opaque = [atom for atom in sorted(difference.atoms) if atom.opaque]
+    if opaque:
+        return f"line {opaque[0].line}: {opaque[0].opaque}"
+    return "two threads may access the same byte between two barriers"
+
+
+def _overlaps(
+    first: Iterable[tuple[int, int]], second: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the ranges of a difference of addresses at which accesses overlap, merged."""
+    ranges = []
+    for offset, width in first:
+        for other_offset, other_width in second:
+            start = other_offset - offset
+            ranges.append((start - width + 1, start + other_width - 1))
+    merged = list[tuple[int, int]]()
+    for lowest, highest in sorted(ranges):
+        if merged and lowest <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], highest))
+        else:
+            merged.append((lowest, highest))
+    return merged
+
+
+class Renaming:
+    """Gives the atoms that vary between threads other names, for a second thread."""
+
+    def __init__(self, prover: Prover) -> None:
+        self.prover = prover
+        self.atoms: dict[Atom, Polynomial] = {}
+
+    def of(self, polynomial: Polynomial) -> Polynomial:
+        """Return a polynomial of the second thread."""
+        for atom in sorted(polynomial.atoms):
+            self._rename(atom)
+        return polynomial.substituted(self.atoms)
+
+    def of_facts(self, facts: Facts) -> Facts:
+        """Return the facts of the second thread."""
+        conjunction = tuple(self.of(polynomial) for polynomial in facts.conjunction)
+        choices = []
+        for alternatives in facts.choices:
+            choices.append(tuple(tuple(map(self.of, one)) for one in alternatives))
+        return Facts(conjunction, tuple(choices))
+
+    def _rename(self, atom: Atom) -> None:
+        """Give an atom another name if it varies, and the new atom the same definition."""
+        if not atom.varies or atom in self.atoms:
+            return
+        other = replace(atom, name=f"{atom.name}'")
+        self.atoms[atom] = Polynomial.atom(other)
+        if other not in self.prover.definitions:
+            definition = self.prover.definitions.get(atom, ())
+            self.prover.definitions[other] = tuple(self.of(one) for one in definition)
