@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from worklog.emulator.ptx import Instruction
-from worklog.proof.polynomial import ONE, ZERO, Atom, Polynomial
+from worklog.proof.polynomial import ONE, ZERO, Atom, Polynomial, Scope
 from worklog.proof.prover import Facts, Prover
 from worklog.proof.values import Value, runs_of_ones
 
@@ -30,9 +30,7 @@ class Arithmetic:
     # A first look at a loop, which assumes that no number leaves its range. It proves nothing.
     is_trial: bool = False
     line: int = 0  # of the instruction that is computed
-    _parts: dict[tuple[Polynomial, int], tuple[Polynomial, Polynomial]] = field(
-        default_factory=dict
-    )
+    _quotients: dict[tuple[Polynomial, int], Polynomial] = field(default_factory=dict)
     _count: int = 0
 
     def opaque(self, reason: str) -> Polynomial:
@@ -70,40 +68,33 @@ class Arithmetic:
         if self.prover.between(facts, rest, 0, divisor - 1):
             return quotient, rest
         key = (rest, divisor)
-        if key not in self._parts:
-            self._parts[key] = self._new_parts(rest, divisor)
-        more, remainder = self._parts[key]
-        return quotient + more, remainder
+        if key not in self._quotients:
+            self._quotients[key] = self._new_quotient(rest, divisor)
+        more = self._quotients[key]
+        return quotient + more, rest - more * divisor
 
-    def _new_parts(self, number: Polynomial, divisor: int) -> tuple[Polynomial, Polynomial]:
-        """Return new unknowns for a quotient and its rest."""
+    def _new_quotient(self, number: Polynomial, divisor: int) -> Polynomial:
+        """Return a new unknown for a number divided by a constant."""
         self._count += 1
         opaque = next((atom for atom in sorted(number.atoms) if atom.opaque), None)
-        rest = Atom(
-            f"rest{self._count}",
-            0,
-            divisor - 1,
-            varies=any(atom.varies for atom in number.atoms),
+        lowest, highest = number.range
+        atom = Atom(
+            f"quotient{self._count}",
+            None if math.isinf(lowest) else int(lowest) // divisor,
+            None if math.isinf(highest) else int(highest) // divisor,
+            scope=number.scope,
             opaque=opaque.opaque if opaque else "",
             line=opaque.line if opaque else 0,
         )
-        lowest, highest = number.range
-        quotient = replace(
-            rest,
-            name=f"quotient{self._count}",
-            lowest=None if math.isinf(lowest) else int(lowest) // divisor,
-            highest=None if math.isinf(highest) else int(highest) // divisor,
-        )
-        parts = (Polynomial.atom(quotient), Polynomial.atom(rest))
-        difference = parts[0] * divisor + parts[1] - number
-        for atom in (quotient, rest):
-            self.prover.define(atom, difference, -difference)
-        return parts
+        quotient = Polynomial.atom(atom)
+        rest = number - quotient * divisor
+        self.prover.define(atom, rest, -rest + (divisor - 1))
+        return quotient
 
     def _unknown(self, name: str, reason: str) -> Atom:
         """Return a new atom that may differ between threads."""
         self._count += 1
-        return Atom(f"{name}{self._count}", varies=True, opaque=reason, line=self.line)
+        return Atom(f"{name}{self._count}", scope=Scope.THREAD, opaque=reason, line=self.line)
 
     def masked(self, facts: Facts, value: Value, mask: int) -> Polynomial:
         """Return the bits of a value that a mask keeps."""
@@ -142,9 +133,10 @@ def _have_separate_bits(left: Polynomial, right: Polynomial) -> bool:
     places = list[int]()
     for monomial, coefficient in (*left.terms, *right.terms):
         is_bit = len(monomial) == 1 and monomial[0].lowest == 0 and monomial[0].highest == 1
-        if not is_bit or coefficient <= 0 or coefficient.bit_count() != 1:
+        is_power = coefficient.bit_count() == 1
+        if coefficient < 0 or (monomial and not (is_bit and is_power)):
             return False
-        places.append(coefficient)
+        places += [place for place in range(coefficient.bit_length()) if coefficient >> place & 1]
     return len(places) == len(set(places))
 
 

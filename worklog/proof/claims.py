@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from worklog.emulator.ptx import plain_name
 from worklog.proof.execution import Access
 from worklog.proof.launch import Buffer, SymbolicLaunch
-from worklog.proof.polynomial import Atom, Polynomial
-from worklog.proof.prover import Facts, Prover
+from worklog.proof.polynomial import Atom, Monomial, Polynomial, Scope
+from worklog.proof.prover import Choices, Conjunction, Facts, Prover
 
 BOUNDS = "bounds"
 RACES = "race freedom"
@@ -79,56 +80,71 @@ def _misplaced(prover: Prover, buffer: Buffer | None, access: Access) -> str:
     return ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Place:
     """Accesses of a line whose addresses differ by constants."""
 
     line: int
     is_store: bool
-    buffer: Buffer
     varying: Polynomial  # the address without its constant
     facts: Facts
     extents: set[tuple[int, int]] = field(default_factory=set)  # the constants and the widths
 
 
-def races(prover: Prover, launch: SymbolicLaunch, accesses: Iterable[Access]) -> list[Claim]:
-    """Return the claims that accesses to shared memory don't race, a claim for two lines.
+def races(prover: Prover, launch: SymbolicLaunch, accesses: Sequence[Access]) -> list[Claim]:
+    """Return the claims that accesses don't race, a claim for each two lines and array.
 
-    Accesses of two threads of a block race if they may be between the same barriers, may touch the
-    same byte, and one of them writes. An access whose array isn't proved is in no claim: its bounds
-    aren't proved.
+    Two threads race if they may touch the same byte and one of them writes: in shared memory, two
+    threads of a block between the same barriers, in global memory any two threads of the grid.
+    An access whose array isn't proved is in no claim: its bounds aren't proved.
     """
     reasons = dict[tuple[int, int, str], str]()
-    for places in _by_barrier(launch, accesses).values():
-        for first, second in _pairs(places):
+    for (buffer, barrier), group in _groups(launch, accesses).items():
+        scope = Scope.LAUNCH if barrier is None else Scope.BLOCK
+        for first, second in _pairs(_places(group, is_weak=barrier is None)):
             lines = sorted((first.line, second.line))
-            key = (lines[0], lines[1], plain_name(first.buffer.name))
+            key = (lines[0], lines[1], plain_name(buffer.name))
             if not reasons.get(key):
-                reasons[key] = _race(prover, launch, first, second)
+                reasons[key] = _race(prover, launch, first, second, scope)
     claims = []
     for (first_line, second_line, name), reason in sorted(reasons.items()):
         claims.append(Claim(RACES, (first_line, second_line), name, reason))
     return claims
 
 
-def _by_barrier(
+def _groups(
     launch: SymbolicLaunch, accesses: Iterable[Access]
-) -> Mapping[tuple[int, Atom], Sequence[_Place]]:
-    """Return the accesses to each shared array behind each barrier."""
-    places = dict[tuple[object, ...], _Place]()
-    grouped = defaultdict[tuple[int, Atom], list[_Place]](list)
+) -> Mapping[tuple[Buffer, int | None], Sequence[Access]]:
+    """Return the accesses to each array: to a shared array, those behind each barrier."""
+    groups = defaultdict[tuple[Buffer, int | None], list[Access]](list)
     for access in accesses:
         buffer = buffer_of(launch, access)
-        if buffer is None or buffer.space != "shared" or access.barrier is None:
+        if buffer is None:
             continue
-        line = access.instruction.line
+        if buffer.space == "global":
+            groups[buffer, None].append(access)
+        elif access.barrier is not None:
+            groups[buffer, access.barrier].append(access)
+    return groups
+
+
+def _places(accesses: Sequence[Access], *, is_weak: bool) -> Sequence[_Place]:
+    """Return accesses with equal lines and facts, and addresses that differ by constants.
+
+    is_weak: use only the facts that all accesses share, so that there are fewer places
+    """
+    shared = set(accesses[0].facts.conjunction)
+    for access in accesses:
+        shared &= set(access.facts.conjunction)
+    common = Facts(tuple(fact for fact in accesses[0].facts.conjunction if fact in shared))
+    places = dict[tuple[object, ...], _Place]()
+    for access in accesses:
+        facts = common if is_weak else access.facts
         varying = access.address - access.address.offset
-        key = (access.barrier, line, access.is_store, varying, access.facts)
-        if key not in places:
-            places[key] = _Place(line, access.is_store, buffer, varying, access.facts)
-            grouped[access.barrier, buffer.symbol].append(places[key])
-        places[key].extents.add((access.address.offset, access.width))
-    return grouped
+        place = _Place(access.instruction.line, access.is_store, varying, facts)
+        key = (place.line, place.is_store, varying, facts)
+        places.setdefault(key, place).extents.add((access.address.offset, access.width))
+    return [*places.values()]
 
 
 def _pairs(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
@@ -139,26 +155,69 @@ def _pairs(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
                 yield first, second
 
 
-def _race(prover: Prover, launch: SymbolicLaunch, first: _Place, second: _Place) -> str:
-    """Return why two threads may race; "" if they don't."""
-    other = Renaming(prover)
+def _race(
+    prover: Prover, launch: SymbolicLaunch, first: _Place, second: _Place, scope: Scope
+) -> str:
+    """Return why two threads may race; "" if they don't.
+
+    scope: what the threads share: the block, or only the launch
+    """
+    other = Renaming(prover, scope)
     difference = first.varying - other.of(second.varying)
-    threads = launch.thread - other.of(launch.thread)
-    facts = (first.facts & other.of_facts(second.facts)).and_any(((threads - 1,), (-threads - 1,)))
-    unit = difference.divisor
-    overlaps = []
-    for lowest, highest in _overlaps(first.extents, second.extents):
-        if unit and -(-lowest // unit) > highest // unit:
-            continue  # no multiple of the unit is between them
-        if unit == 0 and not lowest <= 0 <= highest:
-            continue
-        overlaps.append((difference - lowest, -difference + highest))
-    if not overlaps or prover.contradicts(facts.and_any(tuple(overlaps))):
+    facts = first.facts & other.of_facts(second.facts)
+    indices = [launch.thread, *(launch.blocks if scope is Scope.LAUNCH else ())]
+    distinct = list[tuple[Polynomial]]()
+    for index in indices:
+        apart = index - other.of(index)
+        distinct += [(apart - 1,), (-apart - 1,)]
+    facts = facts.and_any(tuple(distinct))
+    overlaps = _touching(difference, _overlaps(first.extents, second.extents))
+    if not overlaps:
+        return ""
+    facts = facts.and_any(overlaps)
+    if all(prover.contradicts(facts.and_all(case)) for case in _cases(difference)):
         return ""
     opaque = [atom for atom in sorted(difference.atoms) if atom.opaque]
     if opaque:
         return f"line {opaque[0].line}: {opaque[0].opaque}"
-    return "two threads may access the same byte between two barriers"
+    return "two threads may access the same byte" + (
+        " between two barriers" if scope is Scope.BLOCK else ""
+    )
+
+
+def _touching(difference: Polynomial, ranges: Iterable[tuple[int, int]]) -> Choices:
+    """Return the conditions that a difference of addresses is in one of the ranges."""
+    unit = difference.divisor
+    choices = []
+    for lowest, highest in ranges:
+        if unit == 0 and not lowest <= 0 <= highest:
+            continue
+        if unit and -(-lowest // unit) > highest // unit:
+            continue  # no multiple of the unit is between them
+        choices.append((difference - lowest, -difference + highest))
+    return tuple(choices)
+
+
+def _cases(difference: Polynomial) -> Iterator[Conjunction]:
+    """Yield cases of which one always holds: by the sign of what a size is multiplied by.
+
+    Of addresses row * N + column, they are: a row below, the same row, a row above.
+    """
+    factors = list[Polynomial]()
+    sizes = {atom for monomial, _ in difference.terms for atom in monomial[1:] + monomial[:-1]}
+    for size in sorted(atom for atom in sizes if atom.is_size):
+        terms = dict[Monomial, int]()
+        for monomial, coefficient in difference.terms:
+            if size in monomial:
+                rest = list(monomial)
+                rest.remove(size)
+                terms[tuple(rest)] = coefficient
+        factors.append(Polynomial.of(terms))
+    for signs in product((-1, 0, 1), repeat=len(factors)):
+        case = list[Polynomial]()
+        for factor, sign in zip(factors, signs, strict=True):
+            case += [factor * sign - 1] if sign else [factor, -factor]
+        yield tuple(case)
 
 
 def _overlaps(
@@ -180,10 +239,11 @@ def _overlaps(
 
 
 class Renaming:
-    """Gives the atoms that vary between threads other names, for a second thread."""
+    """Gives atoms other names for a second thread, if it may have other values."""
 
-    def __init__(self, prover: Prover) -> None:
+    def __init__(self, prover: Prover, shared: Scope) -> None:
         self.prover = prover
+        self.shared = shared  # atoms of this scope are the same for both threads
         self.atoms: dict[Atom, Polynomial] = {}
 
     def of(self, polynomial: Polynomial) -> Polynomial:
@@ -201,10 +261,11 @@ class Renaming:
         return Facts(conjunction, tuple(choices))
 
     def _rename(self, atom: Atom) -> None:
-        """Give an atom another name if it varies, and the new atom the same definition."""
-        if not atom.varies or atom in self.atoms:
+        """Give an atom another name if it may differ, and the new atom the same definition."""
+        if atom.scope <= self.shared or atom in self.atoms:
             return
-        other = replace(atom, name=f"{atom.name}'")
+        mark = "'" if self.shared is Scope.BLOCK else '"'
+        other = replace(atom, name=f"{atom.name}{mark}")
         self.atoms[atom] = Polynomial.atom(other)
         if other not in self.prover.definitions:
             definition = self.prover.definitions.get(atom, ())

@@ -311,7 +311,14 @@ class Executor:
             return None
         loaded = int(instruction.parts[-1][1:])
         declared = next(one for one in self.kernel.params if one.name == source.base.name)
-        return Value(polynomial, int(target.type[1:])) if loaded == 8 * declared.size else None
+        if loaded != 8 * declared.size:
+            return None
+        bits = int(target.type[1:])
+        if bits > loaded:
+            number = Value(polynomial, loaded)
+            is_signed = instruction.parts[-1].startswith("s")
+            polynomial = self.arithmetic.read(Facts(), number, is_signed=is_signed)
+        return Value(polynomial, bits)
 
     def _comparison(self, state: State, instruction: Instruction) -> Condition:
         """Return the condition of a setp."""

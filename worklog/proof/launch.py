@@ -11,7 +11,7 @@ from worklog.emulator.ptx import PtxKernel
 from worklog.errors import BadSetting
 from worklog.kernel import WIDE, Kernel, evaluate, is_computed
 from worklog.problem import FLOAT_BYTES, Domain
-from worklog.proof.polynomial import ONE, Atom, Polynomial
+from worklog.proof.polynomial import ONE, Atom, Polynomial, Scope
 from worklog.proof.prover import Prover
 from worklog.proof.stop import ProofStopped
 
@@ -37,6 +37,7 @@ class SymbolicLaunch:
     specials: Mapping[str, Polynomial]  # by special register
     symbols: Mapping[str, Polynomial]  # by variable
     buffers: Mapping[Atom, Buffer]  # by address
+    blocks: tuple[Polynomial, ...]  # the indices of the block
     thread: Polynomial  # its number in the block
 
 
@@ -67,7 +68,7 @@ class GridSize:
         if low >= 0 and high < divisor:
             return self._with(quotient)
         name = f"({rest})/{divisor}"
-        atom = Atom(name, int(low) // divisor, math.floor(high / divisor))
+        atom = Atom(name, int(low) // divisor, int(high) // divisor)
         missing = rest - Polynomial.atom(atom) * divisor
         self.prover.definitions[atom] = (missing, -missing + (divisor - 1))
         return self._with(quotient + Polynomial.atom(atom))
@@ -108,7 +109,7 @@ def symbolic_launch(
     specials = dict[str, Polynomial]()
     for axis, blocks in zip(AXES, _blocks(kernel, sizes, prover), strict=True):
         most = MAX_GRID[AXES.index(axis)]
-        block = Atom(f"blockIdx.{axis}", 0, most - 1)
+        block = Atom(f"blockIdx.{axis}", 0, most - 1, scope=Scope.BLOCK)
         # A launch with more blocks than a GPU allows doesn't start.
         prover.define(block, blocks - 1 - Polynomial.atom(block), -blocks + most)
         specials[f"%ctaid.{axis}"] = Polynomial.atom(block)
@@ -133,7 +134,8 @@ def symbolic_launch(
         buffers[symbol] = Buffer(
             variable.name, symbol, Polynomial.constant(size), variable.align, "shared"
         )
-    return SymbolicLaunch(arguments, specials, symbols, buffers, thread)
+    indices = tuple(specials[f"%ctaid.{axis}"] for axis in AXES)
+    return SymbolicLaunch(arguments, specials, symbols, buffers, indices, thread)
 
 
 def _blocks(kernel: Kernel, sizes: Mapping[str, Polynomial], prover: Prover) -> list[Polynomial]:
@@ -155,7 +157,7 @@ def _thread_index(axis: str, count: int, prover: Prover) -> Polynomial:
     """Return a thread index as a sum of its bits, so that shifts and masks of it are linear."""
     index = Polynomial(())
     bits = [
-        Atom(f"threadIdx.{axis}[{place}]", 0, 1, varies=True)
+        Atom(f"threadIdx.{axis}[{place}]", 0, 1, scope=Scope.THREAD)
         for place in range((count - 1).bit_length())
     ]
     for place, bit in enumerate(bits):

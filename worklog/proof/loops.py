@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from worklog.proof.execution import Executor, Loop, Outcome, State
-from worklog.proof.polynomial import ONE, ZERO, Atom, Polynomial
+from worklog.proof.polynomial import ONE, ZERO, Atom, Polynomial, Scope
 from worklog.proof.prover import Conjunction, Facts, tightened
 from worklog.proof.stop import ProofStopped
 from worklog.proof.values import UNKNOWN, Condition, Value
@@ -28,17 +28,17 @@ class Iteration:
     parity: Atom
 
     @staticmethod
-    def of(head: int, *, copy: int, varies: bool) -> Iteration:
+    def of(head: int, *, copy: int, scope: Scope) -> Iteration:
         """Return the unknowns of a loop.
 
         copy: 0 if every way has the same unknowns
-        varies: whether the threads of a block may be in different iterations
+        scope: BLOCK if the threads of a block are in the same iteration
         """
         end = f"{head}" + (f"#{copy}" if copy else "")
         return Iteration(
-            Atom(f"i@{end}", 0, varies=varies),
-            Atom(f"half@{end}", 0, varies=varies),
-            Atom(f"parity@{end}", 0, 1, varies=varies),
+            Atom(f"i@{end}", 0, scope=scope),
+            Atom(f"half@{end}", 0, scope=scope),
+            Atom(f"parity@{end}", 0, 1, scope=scope),
         )
 
     @property
@@ -100,8 +100,8 @@ def execute_loop(executor: Executor, loop: Loop, entry: State) -> list[State]:
         return outcome.after
     for state in outcome.again:
         if state.barrier is None:
-            line = executor.kernel.instructions[loop.head].line
-            raise ProofStopped(line, "an iteration of the loop may pass no barrier")
+            # The way from the barrier before was executed as far as this iteration: see _passed.
+            continue
         facts = [one.substituted(iteration.following) for one in invariant.facts]
         facts.append(Polynomial.atom(iteration.number))
         following = replace(
@@ -115,7 +115,7 @@ def _iteration(executor: Executor, loop: Loop, entry: State) -> Iteration:
     """Return the unknowns of the loop's iteration."""
     if loop.has_barrier:
         # The threads of a block pass its barriers together, on whatever way they came here.
-        iteration = Iteration.of(loop.head, copy=0, varies=False)
+        iteration = Iteration.of(loop.head, copy=0, scope=Scope.BLOCK)
         is_used = iteration.number in entry.facts.atoms
         for value in entry.registers.values():
             is_used |= isinstance(value, Value) and iteration.number in value.polynomial.atoms
@@ -124,7 +124,7 @@ def _iteration(executor: Executor, loop: Loop, entry: State) -> Iteration:
             raise ProofStopped(line, "proofs don't model a loop that runs again on the same way")
         return iteration
     executor.copies += 1
-    return Iteration.of(loop.head, copy=executor.copies, varies=True)
+    return Iteration.of(loop.head, copy=executor.copies, scope=Scope.THREAD)
 
 
 def _start(loop: Loop, entry: State, registers: Mapping[str, Value], facts: Facts) -> State:
@@ -155,7 +155,7 @@ def _guessed(executor: Executor, loop: Loop, entry: State, iteration: Iteration)
     before = _integers(loop, entry)
     unknown = dict[str, Atom]()
     for name in before:
-        unknown[name] = Atom(f"{name}@{loop.head}", varies=True)
+        unknown[name] = Atom(f"{name}@{loop.head}", scope=Scope.THREAD)
     start = {
         name: Value(Polynomial.atom(atom), before[name].bits) for name, atom in unknown.items()
     }

@@ -6,21 +6,33 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
+
+
+class Scope(IntEnum):
+    """Where an unknown has one value."""
+
+    LAUNCH = 0
+    BLOCK = 1
+    THREAD = 2  # at one place of the code
 
 
 @dataclass(frozen=True, order=True)
 class Atom:
-    """An integer unknown."""
+    """An integer unknown. Its name is its identity."""
 
     name: str
     lowest: int | None = None  # its range, if it is bounded by constants
     highest: int | None = None
     is_size: bool = False  # M, N or K, divided by the step of its domain
-    varies: bool = False  # between the threads of a block
+    scope: Scope = Scope.LAUNCH
     is_symbol: bool = False  # an address: of an argument or of a shared array
     opaque: str = ""  # why nothing more is known of it; "" for an index
     line: int = 0  # of the source that made it opaque
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 Monomial = tuple[Atom, ...]  # sorted; () is the constant
@@ -31,6 +43,13 @@ class Polynomial:
     """A sum of monomials. It supports + - * with integers and polynomials."""
 
     terms: tuple[tuple[Monomial, int], ...]  # sorted, without zeros
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
 
     @staticmethod
     def of(terms: Mapping[Monomial, int]) -> Polynomial:
@@ -76,6 +95,11 @@ class Polynomial:
     def atoms(self) -> frozenset[Atom]:
         """The atoms of all monomials."""
         return frozenset(atom for monomial, _ in self.terms for atom in monomial)
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The scope of the value."""
+        return max((atom.scope for atom in self.atoms), default=Scope.LAUNCH)
 
     @cached_property
     def value(self) -> int | None:

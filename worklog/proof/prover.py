@@ -44,6 +44,13 @@ class Facts:
     conjunction: Conjunction = ()
     choices: tuple[Choices, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.conjunction, self.choices))
+
     def and_all(self, polynomials: Iterable[Polynomial]) -> Facts:
         """Return the facts and that these polynomials are at least 0."""
         merged = dict.fromkeys((*self.conjunction, *map(tightened, polynomials)))
