@@ -7,7 +7,7 @@ that no integers have, so a proof is sound, and a goal that isn't proved may sti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import ModuleType
@@ -62,16 +62,18 @@ class Facts:
             return self.and_all(choices[0])
         return Facts(self.conjunction, tuple(dict.fromkeys((*self.choices, choices))))
 
+    @property
+    def polynomials(self) -> Iterator[Polynomial]:
+        """The polynomials of all facts."""
+        yield from self.conjunction
+        for choices in self.choices:
+            for conjunction in choices:
+                yield from conjunction
+
     @cached_property
     def atoms(self) -> frozenset[Atom]:
         """The atoms of all facts."""
-        atoms = set[Atom]()
-        for polynomial in self.conjunction:
-            atoms |= polynomial.atoms
-        for choices in self.choices:
-            for conjunction in choices:
-                atoms.update(*(polynomial.atoms for polynomial in conjunction))
-        return frozenset(atoms)
+        return frozenset[Atom]().union(*(polynomial.atoms for polynomial in self.polynomials))
 
     def __and__(self, other: Facts) -> Facts:
         conjunction = dict.fromkeys((*self.conjunction, *other.conjunction))
@@ -191,7 +193,7 @@ def _ends(atom: Atom) -> list[Polynomial]:
 def _products(linear: Sequence[Polynomial], facts: Facts) -> list[Polynomial]:
     """Return the products of linear facts with the sizes that other atoms are multiplied by."""
     sizes = set[Atom]()
-    for polynomial in facts.conjunction:
+    for polynomial in facts.polynomials:
         for monomial, _ in polynomial.terms:
             if len(monomial) > 1:
                 sizes.update(atom for atom in monomial if atom.is_size)
