@@ -44,7 +44,9 @@ MUTANTS = {
         "coalesced", "row >= M || col >= N", "row >= N || col >= M"
     ),
     "blocks that overlap": Mutant(
-        "coalesced", "blockIdx.x * BN + threadIdx.x % BN", "blockIdx.x * (BN - 1) + threadIdx.x % BN"
+        "coalesced",
+        "blockIdx.x * BN + threadIdx.x % BN",
+        "blockIdx.x * (BN - 1) + threadIdx.x % BN",
     ),
     "threads on the same column": Mutant("coalesced", "threadIdx.x % BN", "threadIdx.x % (BN / 2)"),
     "no barrier before the reads": Mutant("shared", BARRIERS[0], ""),

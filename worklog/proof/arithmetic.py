@@ -121,7 +121,10 @@ class Arithmetic:
 
     def exclusive(self, facts: Facts, left: Value, right: Value) -> Polynomial | None:
         """Return left xor right; None if it isn't affine."""
-        for value, other in ((left.polynomial, right.polynomial), (right.polynomial, left.polynomial)):
+        for value, other in (
+            (left.polynomial, right.polynomial),
+            (right.polynomial, left.polynomial),
+        ):
             is_bit = self.is_trial or self.prover.between(facts, value, 0, 1)
             if other == ONE and is_bit:
                 return -value + 1

@@ -10,7 +10,7 @@ last barrier of an iteration to the first barrier of the next one is executed as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from worklog.emulator.ptx import Imm, Instruction, Mem, PtxKernel, Reg, Special, Sym, Vec
@@ -76,12 +76,16 @@ class Loop:
     written: frozenset[str]  # registers
 
 
+ExecuteLoop = Callable[["Executor", Loop, State], list[State]]
+
+
 class Executor:
     """Executes a kernel and keeps its accesses.
 
     arguments: by the name of the parameter: the value of each integer
     specials: by the name of the special register
     symbols: the addresses of variables, by name
+    execute_loop: executes a loop from the state before it, and returns the states behind it
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Executor:
         arguments: Mapping[str, Polynomial],
         specials: Mapping[str, Polynomial],
         symbols: Mapping[str, Polynomial],
+        execute_loop: ExecuteLoop,
     ) -> None:
         self.kernel = kernel
         self.graph = graph
@@ -101,6 +106,7 @@ class Executor:
         self.arguments = arguments
         self.specials = specials
         self.symbols = symbols
+        self.execute_loop = execute_loop
         self.accesses: list[Access] = []
         self.ways = 0
         self.block_at = {block.start: block.index for block in graph.blocks}
@@ -109,7 +115,7 @@ class Executor:
 
     def _loops(self) -> Iterator[Loop]:
         for head, blocks in self.graph.loops.items():
-            code = []
+            code = list[Instruction]()
             for index in blocks:
                 block = self.graph.blocks[index]
                 code += self.kernel.instructions[block.start : block.stop]
@@ -125,8 +131,6 @@ class Executor:
 
         loop: whose iteration is executed (default: none, so the ways end with the kernel)
         """
-        from worklog.proof.loops import execute_loop  # it needs this class
-
         outcome = Outcome()
         pending = [(state, True)]
         while pending:
@@ -144,7 +148,7 @@ class Executor:
                 if state.to_barrier and inner.has_barrier:
                     state = self._passed(state)
                 else:
-                    exits = execute_loop(self, inner, state)
+                    exits = self.execute_loop(self, inner, state)
                     for one in exits:
                         index = self.block_at[one.pc]
                         if loop is not None and index not in loop.blocks:
@@ -332,9 +336,7 @@ class Executor:
             if value is None or value.bits < int(kind[1:]):
                 return UNKNOWN
             narrow = Value(value.polynomial, int(kind[1:]))
-            numbers.append(
-                self.arithmetic.read(state.facts, narrow, is_signed=kind[0] == "s")
-            )
+            numbers.append(self.arithmetic.read(state.facts, narrow, is_signed=kind[0] == "s"))
         return compared(instruction.parts[1], numbers[0], numbers[1])
 
     def _logic(self, state: State, instruction: Instruction) -> Condition | None:
@@ -342,7 +344,9 @@ class Executor:
         conditions = []
         for operand in instruction.operands[1:]:
             if isinstance(operand, Imm):
-                possible: Condition = Condition(((),), ()) if operand.value else Condition((), ((),))
+                possible: Condition = (
+                    Condition(((),), ()) if operand.value else Condition((), ((),))
+                )
                 conditions.append(possible)
             elif isinstance(operand, Reg) and operand.type == "pred":
                 conditions.append(self._condition(state, operand))
@@ -416,4 +420,3 @@ def _targets(operand: object) -> Sequence[Reg]:
     if isinstance(operand, Vec):
         return [item for item in operand.items if isinstance(item, Reg)]
     return []
-

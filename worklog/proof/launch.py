@@ -61,7 +61,7 @@ class GridSize:
         return self._with(self.polynomial * _plain(other))
 
     def __floordiv__(self, divisor: int) -> GridSize:
-        if not isinstance(divisor, int) or divisor < 1:
+        if divisor < 1:
             raise ProofStopped(0, "the grid isn't affine in M, N and K")
         quotient, rest = self.polynomial.split(divisor)
         low, high = rest.range
@@ -98,9 +98,7 @@ def sizes_of(domain: Domain, largest: int) -> dict[str, Polynomial]:
     return sizes
 
 
-def symbolic_launch(
-    kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int
-) -> SymbolicLaunch:
+def symbolic_launch(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> SymbolicLaunch:
     """Return a launch of a kernel at any shape of its domain up to the largest size.
 
     Raises ProofStopped if its grid isn't affine in M, N and K.

@@ -16,7 +16,8 @@ from worklog.proof.claims import BOUNDS, RACES, Claim, bounds, races
 from worklog.proof.divergence import Graph, divergence
 from worklog.proof.execution import Executor, State
 from worklog.proof.launch import symbolic_launch
-from worklog.proof.prover import Prover, z3
+from worklog.proof.loops import execute_loop
+from worklog.proof.prover import Prover, require_z3
 from worklog.proof.stop import ProofStopped
 
 # M, N and K up to here: 32-bit indices of elements of a row don't overflow. A kernel whose 32-bit
@@ -50,8 +51,16 @@ class Proof:
 
     @property
     def scope(self) -> str:
-        """The shapes that the claims are about."""
-        return f"{self.domain}, each at most {self.largest:,}"
+        """The shapes that the claims are about. A GPU must accept the grid."""
+        return f"{self.domain}, each size at most {self.largest:,}"
+
+    @property
+    def summary(self) -> str:
+        """A clause for a verdict."""
+        if self.is_proved:
+            return f"proved: bounds and race freedom for {self.scope}"
+        unproved = len(self.unproved)
+        return f"not proved: {self.stopped or f'{unproved} of {len(self.claims)} claims'}"
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -65,7 +74,7 @@ class Proof:
             if claims:
                 counts.append(f"{kind} ({len(proved)} of {len(claims)} claims)")
         state = "proved" if self.is_proved else "not proved"
-        summary = f"{state} for {self.scope}: {', '.join(counts)}"
+        summary = f"{state} for {self.scope}: {', '.join(counts)} in {self.seconds:.1f} s"
         return (summary, *(f"not proved: {claim}" for claim in self.unproved))
 
     def __str__(self) -> str:
@@ -103,17 +112,18 @@ def prove(kernel: Kernel, largest: int | None = None) -> Proof:
     nothing of the values in C.
 
     largest: the largest M, N and K (default: 2**30, or 32,768 if 32-bit indices overflow below)
-    Raises ProverMissing, CompileFailed and BadSetting.
+    Raises ProverMissing without z3, CompileFailed, and BadSetting for a host function.
     """
-    z3()
+    require_z3()
     kernel.require_source("proofs need a .cu file or a rung")
     kernel.require_launch()
     started = time.perf_counter()
     proof = Proof(kernel.name, kernel.domain, 0)
     for limit in LARGEST_SIZES if largest is None else (largest,):
         proof = _proof(kernel, limit, started)
-        if proof.is_proved:
-            break
+        has_misplaced = any(claim.kind == BOUNDS for claim in proof.unproved)
+        if not has_misplaced:
+            break  # smaller sizes don't help
     return proof
 
 
@@ -165,6 +175,7 @@ def claims_of(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> l
         arguments=launch.arguments,
         specials=launch.specials,
         symbols=launch.symbols,
+        execute_loop=execute_loop,
     )
     executor.execute(State(0))
     claims += bounds(prover, launch, executor.accesses)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
-from worklog.errors import WorklogError
+from worklog.errors import ProverMissing
 from worklog.proof.polynomial import Atom, Monomial, Polynomial
 
 RLIMIT = 3_000_000  # z3's own unit of work, for one query: about a second
@@ -23,18 +23,18 @@ Conjunction = tuple[Polynomial, ...]  # each is at least 0
 Choices = tuple[Conjunction, ...]  # one of them holds
 
 
-class ProverMissing(WorklogError):
-    """z3 isn't installed."""
-
-
 @cache
-def z3() -> ModuleType:
-    """Return z3's module. Raises ProverMissing."""
+def z3() -> Any:
+    """Return z3's module, which has no types. Raises ProverMissing."""
     try:
-        import z3 as module
+        return import_module("z3")
     except ImportError as error:
         raise ProverMissing(MISSING) from error
-    return module
+
+
+def require_z3() -> None:
+    """Raise ProverMissing unless z3 is installed."""
+    z3()
 
 
 @dataclass(frozen=True)
