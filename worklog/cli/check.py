@@ -299,9 +299,7 @@ def check(
     settings["sweep"] = not (settings["quick"] or watch)
     request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings, prove)
     if prove:
-        proof.require_z3()
-        if problem is not None:
-            raise BadSetting("--prove is about matrix products: omit --problem or --prove")
+        _require_provable(problem)
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:
@@ -336,6 +334,13 @@ def check(
         write_bytes(sarif_file, sarif.log([(path, result)]), "give another place with --sarif")
     if not result.verdict.accepted:
         sys.exit(1)
+
+
+def _require_provable(problem: str | None) -> None:
+    """Raise ProverMissing without z3, and BadSetting for a problem."""
+    proof.require_z3()
+    if problem is not None:
+        raise BadSetting("--prove is about matrix products: omit --problem or --prove")
 
 
 def _prediction(subject: Kernel, result: checks.Checked, shape: Shape | None) -> Prediction | None:

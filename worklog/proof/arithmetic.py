@@ -45,7 +45,7 @@ class Arithmetic:
         lowest = -(1 << value.bits - 1) if is_signed else 0
         highest = lowest + (1 << value.bits) - 1
         polynomial = value.polynomial
-        if self.is_trial or self.prover.between(facts, polynomial, lowest, highest):
+        if self.is_trial or self.prover.is_between(facts, polynomial, lowest, highest):
             return polynomial
         wraps = self._unknown("wraps", f"a value of {value.bits} bits may wrap around")
         number = polynomial - (1 << value.bits) * Polynomial.atom(wraps)
@@ -57,21 +57,21 @@ class Arithmetic:
         return self._split(facts, number, divisor)[0]
 
     def modulo(self, facts: Facts, number: Polynomial, divisor: int) -> Polynomial:
-        """Return the rest of that division, from 0 to divisor - 1."""
+        """Return the remainder of that division, from 0 to divisor - 1."""
         return self._split(facts, number, divisor)[1]
 
     def _split(
         self, facts: Facts, number: Polynomial, divisor: int
     ) -> tuple[Polynomial, Polynomial]:
-        """Return the quotient and the rest."""
-        quotient, rest = number.split(divisor)
-        if self.prover.between(facts, rest, 0, divisor - 1):
-            return quotient, rest
-        key = (rest, divisor)
+        """Return the quotient and the remainder."""
+        quotient, remainder = number.split(divisor)
+        if self.prover.is_between(facts, remainder, 0, divisor - 1):
+            return quotient, remainder
+        key = (remainder, divisor)
         if key not in self._quotients:
-            self._quotients[key] = self._new_quotient(rest, divisor)
-        more = self._quotients[key]
-        return quotient + more, rest - more * divisor
+            self._quotients[key] = self._new_quotient(remainder, divisor)
+        varying = self._quotients[key]
+        return quotient + varying, remainder - varying * divisor
 
     def _new_quotient(self, number: Polynomial, divisor: int) -> Polynomial:
         """Return a new unknown for a number divided by a constant."""
@@ -87,8 +87,8 @@ class Arithmetic:
             line=opaque.line if opaque else 0,
         )
         quotient = Polynomial.atom(atom)
-        rest = number - quotient * divisor
-        self.prover.define(atom, rest, -rest + (divisor - 1))
+        remainder = number - quotient * divisor
+        self.prover.define(atom, remainder, -remainder + (divisor - 1))
         return quotient
 
     def _unknown(self, name: str, reason: str) -> Atom:
@@ -108,15 +108,15 @@ class Arithmetic:
         return result
 
     def joined(self, facts: Facts, left: Value, right: Value) -> Polynomial | None:
-        """Return the sum of two values if no bit is set in both; None if that isn't proved."""
-        one = left.polynomial
-        two = right.polynomial
-        if ZERO in (one, two) or _have_separate_bits(one, two):
-            return one + two
-        for high, low in ((one, two), (two, one)):
+        """Return the sum of two values without a common bit; None if that isn't proved."""
+        first = left.polynomial
+        second = right.polynomial
+        if ZERO in (first, second) or _have_separate_bits(first, second):
+            return first + second
+        for high, low in ((first, second), (second, first)):
             unit = high.divisor & -high.divisor
-            if unit and self.prover.between(facts, low, 0, unit - 1):
-                return one + two
+            if unit and self.prover.is_between(facts, low, 0, unit - 1):
+                return first + second
         return None
 
     def exclusive(self, facts: Facts, left: Value, right: Value) -> Polynomial | None:
@@ -125,7 +125,7 @@ class Arithmetic:
             (left.polynomial, right.polynomial),
             (right.polynomial, left.polynomial),
         ):
-            is_bit = self.is_trial or self.prover.between(facts, value, 0, 1)
+            is_bit = self.is_trial or self.prover.is_between(facts, value, 0, 1)
             if other == ONE and is_bit:
                 return -value + 1
         return self.joined(facts, left, right)
@@ -175,10 +175,10 @@ def computed(
 def _added(
     _arithmetic: Arithmetic, _facts: Facts, instruction: Instruction, operands: Sequence[Value]
 ) -> Value | None:
-    one, two = (operand.polynomial for operand in operands)
+    first, second = (operand.polynomial for operand in operands)
     if len(instruction.parts) != 2:  # with a carry, or saturated
         return None
-    result = one + two if instruction.parts[0] == "add" else one - two
+    result = first + second if instruction.parts[0] == "add" else first - second
     return Value(result, bits_of(instruction))
 
 
@@ -188,16 +188,16 @@ def _multiplied(
     bits = bits_of(instruction)
     form = instruction.parts[1]
     if form == "wide":
-        one, two = (
+        first, second = (
             arithmetic.read(facts, operand, is_signed=is_signed(instruction))
             for operand in operands[:2]
         )
         bits *= 2
     elif form == "lo" and len(instruction.parts) == 3:
-        one, two = (operand.polynomial for operand in operands[:2])
+        first, second = (operand.polynomial for operand in operands[:2])
     else:
         return None
-    product = one * two
+    product = first * second
     if instruction.parts[0] == "mad":
         product = product + operands[2].polynomial
     return Value(product, bits)
@@ -241,8 +241,8 @@ def _masked(
     for value, mask in (operands, operands[::-1]):
         constant = mask.polynomial.value
         if constant is not None:
-            kept = constant % (1 << bits)
-            return Value(arithmetic.masked(facts, Value(value.polynomial, bits), kept), bits)
+            base_bits = constant % (1 << bits)
+            return Value(arithmetic.masked(facts, Value(value.polynomial, bits), base_bits), bits)
     return None
 
 
@@ -266,14 +266,14 @@ def _inserted(
         return None
     inserted = Value(operands[0].polynomial, bits)
     base = Value(operands[1].polynomial, bits)
-    every = (1 << bits) - 1
+    all_ones = (1 << bits) - 1
     if first + length < bits:
-        kept = arithmetic.masked(facts, base, every ^ ((1 << length) - 1 << first))
+        base_bits = arithmetic.masked(facts, base, all_ones ^ ((1 << length) - 1 << first))
         new = arithmetic.masked(facts, inserted, (1 << length) - 1)
     else:
-        kept = arithmetic.masked(facts, base, (1 << first) - 1)
+        base_bits = arithmetic.masked(facts, base, (1 << first) - 1)
         new = inserted.polynomial  # its upper bits leave the register
-    return Value(kept + new * (1 << first), bits)
+    return Value(base_bits + new * (1 << first), bits)
 
 
 def _divided(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from worklog.emulator.ptx import plain_name
-from worklog.proof.execution import Access
-from worklog.proof.launch import Buffer, SymbolicLaunch
+from worklog.proof.execution import SymbolicAccess
+from worklog.proof.launch import BoundedArray, SymbolicLaunch
 from worklog.proof.polynomial import Atom, Monomial, Polynomial, Scope
-from worklog.proof.prover import Choices, Conjunction, Facts, Prover
+from worklog.proof.prover import Choices, Conjunction, Facts, Prover, multiplied_sizes
 
 BOUNDS = "bounds"
 RACES = "race freedom"
@@ -38,8 +38,10 @@ class Claim:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-def bounds(prover: Prover, launch: SymbolicLaunch, accesses: Iterable[Access]) -> list[Claim]:
-    """Return the claims that accesses are inside of their arrays and aligned, a claim a line."""
+def bounds(
+    prover: Prover, launch: SymbolicLaunch, accesses: Iterable[SymbolicAccess]
+) -> list[Claim]:
+    """Return the claims that accesses are in bounds and aligned, by line."""
     reasons = dict[tuple[int, str], str]()
     for access in accesses:
         buffer = buffer_of(launch, access)
@@ -50,8 +52,8 @@ def bounds(prover: Prover, launch: SymbolicLaunch, accesses: Iterable[Access]) -
     return [Claim(BOUNDS, (line,), text, reason) for (line, text), reason in reasons.items()]
 
 
-def buffer_of(launch: SymbolicLaunch, access: Access) -> Buffer | None:
-    """Return the array that an access belongs to; None if its address isn't in one array."""
+def buffer_of(launch: SymbolicLaunch, access: SymbolicAccess) -> BoundedArray | None:
+    """Return the array of an access; None if its address isn't that of one array."""
     symbols = [atom for atom in access.address.atoms if atom.is_symbol]
     if len(symbols) != 1:
         return None
@@ -64,7 +66,7 @@ def buffer_of(launch: SymbolicLaunch, access: Access) -> Buffer | None:
     return buffer
 
 
-def _misplaced(prover: Prover, buffer: Buffer | None, access: Access) -> str:
+def _misplaced(prover: Prover, buffer: BoundedArray | None, access: SymbolicAccess) -> str:
     """Return why an access isn't proved to be in bounds and aligned; "" if it is."""
     opaque = [atom for atom in sorted(access.address.atoms) if atom.opaque]
     cause = f"line {opaque[0].line}: {opaque[0].opaque}" if opaque else ""
@@ -81,7 +83,7 @@ def _misplaced(prover: Prover, buffer: Buffer | None, access: Access) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _AccessGroup:
     """Accesses of a line whose addresses differ by constants."""
 
     line: int
@@ -91,7 +93,9 @@ class _Place:
     extents: set[tuple[int, int]] = field(default_factory=set)  # the constants and the widths
 
 
-def races(prover: Prover, launch: SymbolicLaunch, accesses: Sequence[Access]) -> list[Claim]:
+def races(
+    prover: Prover, launch: SymbolicLaunch, accesses: Sequence[SymbolicAccess]
+) -> list[Claim]:
     """Return the claims that accesses don't race, a claim for each two lines and array.
 
     Two threads race if they may touch the same byte and one of them writes: in shared memory, two
@@ -113,10 +117,10 @@ def races(prover: Prover, launch: SymbolicLaunch, accesses: Sequence[Access]) ->
 
 
 def _groups(
-    launch: SymbolicLaunch, accesses: Iterable[Access]
-) -> Mapping[tuple[Buffer, int | None], Sequence[Access]]:
+    launch: SymbolicLaunch, accesses: Iterable[SymbolicAccess]
+) -> Mapping[tuple[BoundedArray, int | None], Sequence[SymbolicAccess]]:
     """Return the accesses to each array: to a shared array, those behind each barrier."""
-    groups = defaultdict[tuple[Buffer, int | None], list[Access]](list)
+    groups = defaultdict[tuple[BoundedArray, int | None], list[SymbolicAccess]](list)
     for access in accesses:
         buffer = buffer_of(launch, access)
         if buffer is None:
@@ -128,7 +132,7 @@ def _groups(
     return groups
 
 
-def _places(accesses: Sequence[Access], *, is_weak: bool) -> Sequence[_Place]:
+def _places(accesses: Sequence[SymbolicAccess], *, is_weak: bool) -> Sequence[_AccessGroup]:
     """Return accesses with equal lines and facts, and addresses that differ by constants.
 
     is_weak: use only the facts that all accesses share, so that there are fewer places
@@ -137,17 +141,17 @@ def _places(accesses: Sequence[Access], *, is_weak: bool) -> Sequence[_Place]:
     for access in accesses:
         shared &= set(access.facts.conjunction)
     common = Facts(tuple(fact for fact in accesses[0].facts.conjunction if fact in shared))
-    places = dict[tuple[object, ...], _Place]()
+    places = dict[tuple[object, ...], _AccessGroup]()
     for access in accesses:
         facts = common if is_weak else access.facts
         varying = access.address - access.address.offset
-        place = _Place(access.instruction.line, access.is_store, varying, facts)
+        place = _AccessGroup(access.instruction.line, access.is_store, varying, facts)
         key = (place.line, place.is_store, varying, facts)
         places.setdefault(key, place).extents.add((access.address.offset, access.width))
     return [*places.values()]
 
 
-def _pairs(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
+def _pairs(places: Sequence[_AccessGroup]) -> Iterator[tuple[_AccessGroup, _AccessGroup]]:
     """Yield each two places of which one writes, also a place with itself."""
     for number, first in enumerate(places):
         for second in places[number:]:
@@ -156,20 +160,20 @@ def _pairs(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
 
 
 def _race(
-    prover: Prover, launch: SymbolicLaunch, first: _Place, second: _Place, scope: Scope
+    prover: Prover, launch: SymbolicLaunch, first: _AccessGroup, second: _AccessGroup, scope: Scope
 ) -> str:
     """Return why two threads may race; "" if they don't.
 
     scope: what the threads share: the block, or only the launch
     """
     other = Renaming(prover, scope)
-    difference = first.varying - other.of(second.varying)
-    facts = first.facts & other.of_facts(second.facts)
+    difference = first.varying - other.renamed(second.varying)
+    facts = first.facts & other.renamed_facts(second.facts)
     indices = [launch.thread, *(launch.blocks if scope is Scope.LAUNCH else ())]
     distinct = list[tuple[Polynomial]]()
     for index in indices:
-        apart = index - other.of(index)
-        distinct += [(apart - 1,), (-apart - 1,)]
+        distance = index - other.renamed(index)
+        distinct += [(distance - 1,), (-distance - 1,)]
     facts = facts.and_any(tuple(distinct))
     overlaps = _touching(difference, _overlaps(first.extents, second.extents))
     if not overlaps:
@@ -204,15 +208,14 @@ def _cases(difference: Polynomial) -> Iterator[Conjunction]:
     Of addresses row * N + column, they are: a row below, the same row, a row above.
     """
     factors = list[Polynomial]()
-    sizes = {atom for monomial, _ in difference.terms for atom in monomial[1:] + monomial[:-1]}
-    for size in sorted(atom for atom in sizes if atom.is_size):
+    for size in multiplied_sizes([difference]):
         terms = dict[Monomial, int]()
         for monomial, coefficient in difference.terms:
             if size in monomial:
-                rest = list(monomial)
-                rest.remove(size)
-                terms[tuple(rest)] = coefficient
-        factors.append(Polynomial.of(terms))
+                cofactor = list(monomial)
+                cofactor.remove(size)
+                terms[tuple(cofactor)] = coefficient
+        factors.append(Polynomial.from_terms(terms))
     for signs in product((-1, 0, 1), repeat=len(factors)):
         case = list[Polynomial]()
         for factor, sign in zip(factors, signs, strict=True):
@@ -246,18 +249,20 @@ class Renaming:
         self.shared = shared  # atoms of this scope are the same for both threads
         self.atoms: dict[Atom, Polynomial] = {}
 
-    def of(self, polynomial: Polynomial) -> Polynomial:
+    def renamed(self, polynomial: Polynomial) -> Polynomial:
         """Return a polynomial of the second thread."""
         for atom in sorted(polynomial.atoms):
             self._rename(atom)
         return polynomial.substituted(self.atoms)
 
-    def of_facts(self, facts: Facts) -> Facts:
+    def renamed_facts(self, facts: Facts) -> Facts:
         """Return the facts of the second thread."""
-        conjunction = tuple(self.of(polynomial) for polynomial in facts.conjunction)
+        conjunction = tuple(self.renamed(polynomial) for polynomial in facts.conjunction)
         choices = []
         for alternatives in facts.choices:
-            choices.append(tuple(tuple(map(self.of, one)) for one in alternatives))
+            choices.append(
+                tuple(tuple(map(self.renamed, conjunction)) for conjunction in alternatives)
+            )
         return Facts(conjunction, tuple(choices))
 
     def _rename(self, atom: Atom) -> None:
@@ -269,4 +274,4 @@ class Renaming:
         self.atoms[atom] = Polynomial.atom(other)
         if other not in self.prover.definitions:
             definition = self.prover.definitions.get(atom, ())
-            self.prover.definitions[other] = tuple(self.of(one) for one in definition)
+            self.prover.definitions[other] = tuple(self.renamed(fact) for fact in definition)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
 from worklog.emulator.ptx import Instruction, PtxKernel, Special
 from worklog.proof.stop import ProofStopped
 
 # Special registers that are the same for every thread of a block.
-UNIFORM = {f"{name}.{axis}" for name in ("%ctaid", "%nctaid", "%ntid") for axis in "xyz"}
+UNIFORM = {f"{name}.{axis}" for name, axis in product(("%ctaid", "%nctaid", "%ntid"), "xyz")}
 # Instructions with a result that depends only on their operands. All others vary.
 COMPUTED = {
     "mov", "add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "abs", "neg", "and", "or",
@@ -34,41 +35,41 @@ class Graph:
     postdominators: Sequence[frozenset[int]]  # of each block: the blocks on every way to the end
 
     @staticmethod
-    def of(kernel: PtxKernel) -> Graph:
+    def from_kernel(kernel: PtxKernel) -> Graph:
         """Return the graph of a kernel. Raises ProofStopped for an endless loop."""
         blocks = basic_blocks(kernel)
         end = len(blocks)
         successors = [_successors(kernel, block, end) for block in blocks]
         successors.append(())
-        before = [set[int]() for _ in successors]
+        predecessors = [set[int]() for _ in successors]
         for index, targets in enumerate(successors):
             for target in targets:
-                before[target].add(index)
-        finite = _reached(before, end)
+                predecessors[target].add(index)
+        finite = _reached(predecessors, end)
         for index in _reached(successors, 0):
             if index not in finite:
                 line = kernel.instructions[blocks[index].start].line
                 raise ProofStopped(line, "the loop has no end")
         after = [set(targets) for targets in successors]
-        return Graph(blocks, successors, _dominators(before, 0), _dominators(after, end))
+        return Graph(blocks, successors, _dominators(predecessors, 0), _dominators(after, end))
 
     @cached_property
     def loops(self) -> dict[int, frozenset[int]]:
         """The blocks of each loop, by the block of its head."""
         loops = dict[int, frozenset[int]]()
-        before = [set[int]() for _ in self.successors]
+        predecessors = [set[int]() for _ in self.successors]
         for index, targets in enumerate(self.successors):
             for target in targets:
-                before[target].add(index)
+                predecessors[target].add(index)
         for index, targets in enumerate(self.successors):
             for head in targets:
                 if head in self.dominators[index]:
-                    body = _reached(before, index, barred=head)
+                    body = _reached(predecessors, index, barred=head)
                     loops[head] = loops.get(head, frozenset()) | body | {head}
         return loops
 
     def influenced(self, branch: int) -> set[int]:
-        """Return the blocks that a thread may skip by a block's branch, or run more often."""
+        """Return the blocks that threads may skip or repeat by the branch of a block."""
         joins = self.postdominators[branch] - {branch}
         blocks = set[int]()
         for target in self.successors[branch]:
@@ -107,21 +108,21 @@ def _reached(
     return frozenset(reached)
 
 
-def _dominators(before: Sequence[set[int]], root: int) -> list[frozenset[int]]:
+def _dominators(predecessors: Sequence[set[int]], root: int) -> list[frozenset[int]]:
     """Return the dominators of each block, itself included.
 
-    before: the blocks that come directly before each block
+    predecessors: the blocks that come directly before each block
     root: where every way begins
     """
-    every = frozenset(range(len(before)))
-    result = [every] * len(before)
+    all_blocks = frozenset(range(len(predecessors)))
+    result = [all_blocks] * len(predecessors)
     result[root] = frozenset({root})
     has_changed = True
     while has_changed:
         has_changed = False
-        for index in every - {root}:
-            shared = every
-            for other in before[index]:
+        for index in all_blocks - {root}:
+            shared = all_blocks
+            for other in predecessors[index]:
                 shared &= result[other]
             dominators = shared | {index}
             if dominators != result[index]:

@@ -21,7 +21,7 @@ from worklog.proof.prover import Choices, Facts
 from worklog.proof.stop import ProofStopped
 from worklog.proof.values import UNKNOWN, Condition, Value, compared
 
-MOST_WAYS = 5000  # through the code, beyond which a proof stops
+MAX_BLOCKS_EXECUTED = 5000  # on all ways, beyond which a proof stops
 ENTRY = -1  # the barrier that all threads pass at the beginning
 NOT_MODELLED = {
     "atom", "red", "cp", "mbarrier", "wgmma", "ldmatrix", "stmatrix", "wmma", "tcgen05",
@@ -30,7 +30,7 @@ NOT_MODELLED = {
 
 
 @dataclass(frozen=True)
-class Access:
+class SymbolicAccess:
     """A load or a store, by any thread that gets there."""
 
     instruction: Instruction
@@ -43,7 +43,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class State:
+class SymbolicState:
     """A place of the code on a way through it."""
 
     pc: int
@@ -53,7 +53,7 @@ class State:
     to_barrier: bool = False  # the way ends at the next barrier
     heads: frozenset[int] = frozenset()  # of loops with barriers that it passed on its way there
 
-    def with_register(self, register: Reg, value: Value | Condition) -> State:
+    def with_register(self, register: Reg, value: Value | Condition) -> SymbolicState:
         """Return the state after a register was written."""
         return replace(self, registers={**self.registers, register.name: value})
 
@@ -62,12 +62,14 @@ class State:
 class Outcome:
     """Where the ways through a part of the code end."""
 
-    again: list[State] = field(default_factory=list)  # at the head of the loop
-    after: list[State] = field(default_factory=list)  # at the first instruction outside of it
+    repeating: list[SymbolicState] = field(default_factory=list)  # at the head of the loop
+    leaving: list[SymbolicState] = field(
+        default_factory=list
+    )  # at the first instruction outside of it
 
 
 @dataclass(frozen=True)
-class Loop:
+class NaturalLoop:
     """A loop of the code."""
 
     head: int  # the pc of its first instruction
@@ -76,7 +78,7 @@ class Loop:
     written: frozenset[str]  # registers
 
 
-ExecuteLoop = Callable[["Executor", Loop, State], list[State]]
+ExecuteLoop = Callable[["Executor", NaturalLoop, SymbolicState], list[SymbolicState]]
 
 
 class Executor:
@@ -107,86 +109,81 @@ class Executor:
         self.specials = specials
         self.symbols = symbols
         self.execute_loop = execute_loop
-        self.accesses: list[Access] = []
-        self.ways = 0
+        self.accesses: list[SymbolicAccess] = []
+        self.blocks_executed = 0
         self.block_at = {block.start: block.index for block in graph.blocks}
         self.loops = {loop.head: loop for loop in self._loops()}
         self.copies = 0  # of loops without barriers, each with its own iterations
 
-    def _loops(self) -> Iterator[Loop]:
+    def _loops(self) -> Iterator[NaturalLoop]:
         for head, blocks in self.graph.loops.items():
             code = list[Instruction]()
             for index in blocks:
                 block = self.graph.blocks[index]
                 code += self.kernel.instructions[block.start : block.stop]
-            yield Loop(
+            yield NaturalLoop(
                 head=self.graph.blocks[head].start,
                 blocks=blocks,
                 has_barrier=any(instruction.opcode.barrier for instruction in code),
-                written=frozenset(reg.name for one in code for reg in one.defined),
+                written=frozenset(register.name for register in _defined(code)),
             )
 
-    def execute(self, state: State, loop: Loop | None = None) -> Outcome:
+    def execute(self, state: SymbolicState, loop: NaturalLoop | None = None) -> Outcome:
         """Execute every way from a state, to the end of the kernel or of an iteration.
 
         loop: whose iteration is executed (default: none, so the ways end with the kernel)
         """
         outcome = Outcome()
-        pending = [(state, True)]
+        pending = self._next_states(state, loop)
         while pending:
-            state, is_start = pending.pop()
-            index = self.block_at.get(state.pc)
-            if index is not None and not is_start:
-                if loop is not None and state.pc == loop.head:
-                    outcome.again.append(state)
-                    continue
-                if loop is not None and index not in loop.blocks:
-                    outcome.after.append(state)
-                    continue
-            inner = self.loops.get(state.pc)
-            if inner is not None and (loop is None or inner.head != loop.head or not is_start):
-                if state.to_barrier and inner.has_barrier:
-                    state = self._passed(state)
-                else:
-                    exits = self.execute_loop(self, inner, state)
-                    for one in exits:
-                        index = self.block_at[one.pc]
-                        if loop is not None and index not in loop.blocks:
-                            outcome.after.append(one)
-                        elif loop is not None and one.pc == loop.head:
-                            outcome.again.append(one)
-                        else:
-                            pending.append((one, True))
-                    continue
-            for one in self._block(state):
-                pending.append((one, False))
+            state = pending.pop()
+            block = self.block_at[state.pc]
+            if loop is not None and state.pc == loop.head:
+                outcome.repeating.append(state)
+            elif loop is not None and block not in loop.blocks:
+                outcome.leaving.append(state)
+            else:
+                pending += self._next_states(state, loop)
         return outcome
 
-    def _passed(self, state: State) -> State:
+    def _next_states(
+        self, state: SymbolicState, current: NaturalLoop | None
+    ) -> list[SymbolicState]:
+        """Return the states behind the loop, or else the block, that begins at a state.
+
+        current: the loop whose iteration is executed
+        """
+        loop = self.loops.get(state.pc)
+        if loop is None or loop is current:
+            return self._block(state)
+        if state.to_barrier and loop.has_barrier:
+            return self._block(self._passed(state))
+        return self.execute_loop(self, loop, state)
+
+    def _passed(self, state: SymbolicState) -> SymbolicState:
         """Return the state at the head of a loop with barriers, on the way to the first one."""
         if state.pc in state.heads:
             line = self.kernel.instructions[state.pc].line
             raise ProofStopped(line, "an iteration of the loop may pass no barrier")
         return replace(state, heads=state.heads | {state.pc})
 
-    def _block(self, state: State) -> list[State]:
+    def _block(self, state: SymbolicState) -> list[SymbolicState]:
         """Execute a basic block. Return the states behind it that threads can get to."""
-        self.ways += 1
-        if self.ways > MOST_WAYS:
+        self.blocks_executed += 1
+        if self.blocks_executed > MAX_BLOCKS_EXECUTED:
             line = self.kernel.instructions[state.pc].line
-            raise ProofStopped(line, f"there are more than {MOST_WAYS} ways through the code")
-        index = self.block_at[state.pc]
-        stop = self.graph.blocks[index].stop
+            raise ProofStopped(line, "there are too many ways through the code")
+        block = self.graph.blocks[self.block_at[state.pc]]
         states = [state]
-        while states and states[0].pc < stop:
-            instruction = self.kernel.instructions[states[0].pc]
-            states = [after for one in states for after in self.step(one, instruction)]
-            if instruction.pc == stop - 1:
-                break
-        return [one for one in states if one.pc < len(self.kernel.instructions)]
+        for instruction in self.kernel.instructions[block.start : block.stop]:
+            successors = list[SymbolicState]()
+            for state in states:
+                successors += self.step(state, instruction)
+            states = successors
+        return [state for state in states if state.pc < len(self.kernel.instructions)]
 
-    def step(self, state: State, instruction: Instruction) -> list[State]:
-        """Execute an instruction. Return the states after it; none at the end of the way."""
+    def step(self, state: SymbolicState, instruction: Instruction) -> list[SymbolicState]:
+        """Execute an instruction. Return the states after it, none at an end."""
         self.arithmetic.line = instruction.line
         if instruction.guard is None:
             return self._run(state, instruction)
@@ -195,28 +192,28 @@ class Executor:
         if is_negated:
             condition = condition.negated()
         states = []
-        taken = self.assumed(state, condition.if_true)
-        if taken is not None:
-            states += self._run(taken, instruction)
+        reached = self.assumed(state, condition.if_true)
+        if reached is not None:
+            states += self._run(reached, instruction)
         skipped = self.assumed(state, condition.if_false)
         if skipped is not None:
             states.append(replace(skipped, pc=state.pc + 1))
         return states
 
-    def assumed(self, state: State, choices: Choices) -> State | None:
+    def assumed(self, state: SymbolicState, choices: Choices) -> SymbolicState | None:
         """Return the state with more facts; None if no thread can get there."""
         if choices == ((),):
             return state
         possible = []
         for conjunction in choices:
-            more = state.facts.and_all(conjunction)
-            if self.arithmetic.is_trial or not self.prover.contradicts(more):
+            facts = state.facts.and_all(conjunction)
+            if self.arithmetic.is_trial or not self.prover.contradicts(facts):
                 possible.append(conjunction)
         if not possible:
             return None
         return replace(state, facts=state.facts.and_any(tuple(possible)))
 
-    def _run(self, state: State, instruction: Instruction) -> list[State]:
+    def _run(self, state: SymbolicState, instruction: Instruction) -> list[SymbolicState]:
         """Execute an instruction without its guard."""
         name = instruction.parts[0]
         after = replace(state, pc=state.pc + 1)
@@ -236,7 +233,7 @@ class Executor:
             return self._selected(after, instruction)
         return [self._computed(after, instruction)]
 
-    def _at_barrier(self, after: State, instruction: Instruction) -> list[State]:
+    def _at_barrier(self, after: SymbolicState, instruction: Instruction) -> list[SymbolicState]:
         """Pass a barrier of the block."""
         operands = [getattr(operand, "value", None) for operand in instruction.operands]
         is_plain = instruction.parts[0] in ("bar", "barrier") and "sync" in instruction.parts
@@ -248,7 +245,7 @@ class Executor:
             return []
         return [replace(after, barrier=instruction.pc)]
 
-    def _selected(self, after: State, instruction: Instruction) -> list[State]:
+    def _selected(self, after: SymbolicState, instruction: Instruction) -> list[SymbolicState]:
         """Return a state for each value that a selp may choose."""
         target, if_true, if_false, register = instruction.operands
         assert isinstance(target, Reg)
@@ -264,7 +261,7 @@ class Executor:
                 states.append(state.with_register(target, value))
         return states
 
-    def _computed(self, after: State, instruction: Instruction) -> State:
+    def _computed(self, after: SymbolicState, instruction: Instruction) -> SymbolicState:
         """Return the state with an instruction's results."""
         results = [reg for reg in instruction.defined if not reg.type.startswith("f")]
         if not results:
@@ -285,7 +282,7 @@ class Executor:
             result = self._integer(after, instruction)
         return after.with_register(target, result or self._opaque(target, instruction))
 
-    def _integer(self, state: State, instruction: Instruction) -> Value | None:
+    def _integer(self, state: SymbolicState, instruction: Instruction) -> Value | None:
         """Return the result of an integer instruction; None if it isn't affine."""
         operands = []
         for operand in instruction.operands[1:]:
@@ -314,8 +311,8 @@ class Executor:
         if polynomial is None:
             return None
         loaded = int(instruction.parts[-1][1:])
-        declared = next(one for one in self.kernel.params if one.name == source.base.name)
-        if loaded != 8 * declared.size:
+        sizes = {parameter.name: parameter.size for parameter in self.kernel.params}
+        if loaded != 8 * sizes[source.base.name]:
             return None
         bits = int(target.type[1:])
         if bits > loaded:
@@ -324,7 +321,7 @@ class Executor:
             polynomial = self.arithmetic.read(Facts(), number, is_signed=is_signed)
         return Value(polynomial, bits)
 
-    def _comparison(self, state: State, instruction: Instruction) -> Condition:
+    def _comparison(self, state: SymbolicState, instruction: Instruction) -> Condition:
         """Return the condition of a setp."""
         # A second result, a combined predicate and floats aren't modelled.
         kind = instruction.parts[-1]
@@ -339,7 +336,7 @@ class Executor:
             numbers.append(self.arithmetic.read(state.facts, narrow, is_signed=kind[0] == "s"))
         return compared(instruction.parts[1], numbers[0], numbers[1])
 
-    def _logic(self, state: State, instruction: Instruction) -> Condition | None:
+    def _logic(self, state: SymbolicState, instruction: Instruction) -> Condition | None:
         """Return the result of an instruction on predicates; None if it isn't modelled."""
         conditions = []
         for operand in instruction.operands[1:]:
@@ -358,18 +355,18 @@ class Executor:
         if name == "not":
             return conditions[0].negated()
         if name == "and":
-            return conditions[0].both(conditions[1])
+            return conditions[0].and_also(conditions[1])
         if name == "or":
-            return conditions[0].either(conditions[1])
+            return conditions[0].or_else(conditions[1])
         return None
 
-    def _condition(self, state: State, register: Reg) -> Condition:
+    def _condition(self, state: SymbolicState, register: Reg) -> Condition:
         """Return the condition that a predicate register has."""
         value = state.registers.get(register.name, UNKNOWN)
         assert isinstance(value, Condition)
         return value
 
-    def _value(self, state: State, operand: object) -> Value | None:
+    def _value(self, state: SymbolicState, operand: object) -> Value | None:
         """Return an integer operand; None if it isn't modelled."""
         if isinstance(operand, Reg):
             value = state.registers.get(operand.name)
@@ -382,7 +379,7 @@ class Executor:
             return Value(self.symbols[operand.name], 64)
         return None
 
-    def _accessed(self, after: State, instruction: Instruction) -> State:
+    def _accessed(self, after: SymbolicState, instruction: Instruction) -> SymbolicState:
         """Keep a load or a store, and return the state after it."""
         is_store = instruction.parts[0] == "st"
         place = instruction.operands[0 if is_store else 1]
@@ -393,7 +390,9 @@ class Executor:
         if not self.arithmetic.is_trial:
             space = instruction.opcode.space
             self.accesses.append(
-                Access(instruction, is_store, space, address, width, after.facts, after.barrier)
+                SymbolicAccess(
+                    instruction, is_store, space, address, width, after.facts, after.barrier
+                )
             )
         if is_store:
             return after
@@ -403,7 +402,7 @@ class Executor:
                 after = after.with_register(register, Value(loaded, int(register.type[1:])))
         return after
 
-    def _address(self, state: State, place: Mem, instruction: Instruction) -> Polynomial:
+    def _address(self, state: SymbolicState, place: Mem, instruction: Instruction) -> Polynomial:
         """Return the address of an access."""
         if place.base is None:
             return Polynomial.constant(place.offset)
@@ -411,6 +410,12 @@ class Executor:
         if value is None:
             return self.arithmetic.opaque(f"the address of {instruction.op} isn't computed")
         return value.polynomial + place.offset
+
+
+def _defined(code: Sequence[Instruction]) -> Iterator[Reg]:
+    """Yield the registers that instructions write."""
+    for instruction in code:
+        yield from instruction.defined
 
 
 def _targets(operand: object) -> Sequence[Reg]:

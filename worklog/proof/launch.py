@@ -19,7 +19,7 @@ AXES = "xyz"
 
 
 @dataclass(frozen=True)
-class Buffer:
+class BoundedArray:
     """Memory that a kernel may access, from its own address on."""
 
     name: str
@@ -36,7 +36,7 @@ class SymbolicLaunch:
     arguments: Mapping[str, Polynomial]  # by parameter
     specials: Mapping[str, Polynomial]  # by special register
     symbols: Mapping[str, Polynomial]  # by variable
-    buffers: Mapping[Atom, Buffer]  # by address
+    buffers: Mapping[Atom, BoundedArray]  # by address
     blocks: tuple[Polynomial, ...]  # the indices of the block
     thread: Polynomial  # its number in the block
 
@@ -48,30 +48,30 @@ class GridSize:
     polynomial: Polynomial
     prover: Prover = field(repr=False)
 
-    def _with(self, polynomial: Polynomial) -> GridSize:
+    def _changed(self, polynomial: Polynomial) -> GridSize:
         return GridSize(polynomial, self.prover)
 
     def __add__(self, other: GridSize | int) -> GridSize:
-        return self._with(self.polynomial + _plain(other))
+        return self._changed(self.polynomial + _plain(other))
 
     def __sub__(self, other: GridSize | int) -> GridSize:
-        return self._with(self.polynomial - _plain(other))
+        return self._changed(self.polynomial - _plain(other))
 
     def __mul__(self, other: GridSize | int) -> GridSize:
-        return self._with(self.polynomial * _plain(other))
+        return self._changed(self.polynomial * _plain(other))
 
     def __floordiv__(self, divisor: int) -> GridSize:
         if divisor < 1:
             raise ProofStopped(0, "the grid isn't affine in M, N and K")
-        quotient, rest = self.polynomial.split(divisor)
-        low, high = rest.range
+        quotient, remainder = self.polynomial.split(divisor)
+        low, high = remainder.range
         if low >= 0 and high < divisor:
-            return self._with(quotient)
-        name = f"({rest})/{divisor}"
+            return self._changed(quotient)
+        name = f"({remainder})/{divisor}"
         atom = Atom(name, int(low) // divisor, int(high) // divisor)
-        missing = rest - Polynomial.atom(atom) * divisor
+        missing = remainder - Polynomial.atom(atom) * divisor
         self.prover.definitions[atom] = (missing, -missing + (divisor - 1))
-        return self._with(quotient + Polynomial.atom(atom))
+        return self._changed(quotient + Polynomial.atom(atom))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -106,10 +106,10 @@ def symbolic_launch(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int
     sizes = sizes_of(kernel.domain, largest)
     specials = dict[str, Polynomial]()
     for axis, blocks in zip(AXES, _blocks(kernel, sizes, prover), strict=True):
-        most = MAX_GRID[AXES.index(axis)]
-        block = Atom(f"blockIdx.{axis}", 0, most - 1, scope=Scope.BLOCK)
+        max_blocks = MAX_GRID[AXES.index(axis)]
+        block = Atom(f"blockIdx.{axis}", 0, max_blocks - 1, scope=Scope.BLOCK)
         # A launch with more blocks than a GPU allows doesn't start.
-        prover.define(block, blocks - 1 - Polynomial.atom(block), -blocks + most)
+        prover.define(block, blocks - 1 - Polynomial.atom(block), -blocks + max_blocks)
         specials[f"%ctaid.{axis}"] = Polynomial.atom(block)
         specials[f"%nctaid.{axis}"] = blocks
     thread = Polynomial(())
@@ -129,7 +129,7 @@ def symbolic_launch(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int
         size = kernel.launch.shared if variable.extern else variable.size
         symbol = Atom(f"&{variable.name}", is_symbol=True)
         symbols[variable.name] = Polynomial.atom(symbol)
-        buffers[symbol] = Buffer(
+        buffers[symbol] = BoundedArray(
             variable.name, symbol, Polynomial.constant(size), variable.align, "shared"
         )
     indices = tuple(specials[f"%ctaid.{axis}"] for axis in AXES)
@@ -168,19 +168,19 @@ def _thread_index(axis: str, count: int, prover: Prover) -> Polynomial:
 
 def _arguments(
     kernel: Kernel, ptx: PtxKernel, sizes: Mapping[str, Polynomial]
-) -> tuple[dict[str, Polynomial], dict[Atom, Buffer]]:
+) -> tuple[dict[str, Polynomial], dict[Atom, BoundedArray]]:
     """Return the integers and addresses that the parameters have, and the buffers."""
     shapes = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
     align = dict(zip("ABC", kernel.domain.bytes_of, strict=True))
     arguments = dict[str, Polynomial]()
-    buffers = dict[Atom, Buffer]()
+    buffers = dict[Atom, BoundedArray]()
     for parameter, name in zip(ptx.params, kernel.arguments, strict=True):
         if name in shapes:
             rows, columns = shapes[name]
             symbol = Atom(f"&{name}", is_symbol=True)
             size = sizes[rows] * sizes[columns] * FLOAT_BYTES
             arguments[parameter.name] = Polynomial.atom(symbol)
-            buffers[symbol] = Buffer(name, symbol, size, align[name], "global")
+            buffers[symbol] = BoundedArray(name, symbol, size, align[name], "global")
         elif name.removeprefix(WIDE) in sizes:
             arguments[parameter.name] = sizes[name.removeprefix(WIDE)]
         elif is_computed(name):

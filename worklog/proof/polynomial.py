@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain, product, starmap
 
 
 class Scope(IntEnum):
@@ -52,32 +53,32 @@ class Polynomial:
         return hash(self.terms)
 
     @staticmethod
-    def of(terms: Mapping[Monomial, int]) -> Polynomial:
+    def from_terms(terms: Mapping[Monomial, int]) -> Polynomial:
         """Return the polynomial with these coefficients."""
         return Polynomial(tuple(sorted((key, value) for key, value in terms.items() if value)))
 
     @staticmethod
     def constant(value: int) -> Polynomial:
         """Return a constant."""
-        return Polynomial.of({(): value})
+        return Polynomial.from_terms({(): value})
 
     @staticmethod
     def atom(atom: Atom) -> Polynomial:
         """Return an atom."""
-        return Polynomial.of({(atom,): 1})
+        return Polynomial.from_terms({(atom,): 1})
 
     def __add__(self, other: Polynomial | int) -> Polynomial:
         terms = defaultdict[Monomial, int](int, self.terms)
         for monomial, coefficient in _polynomial(other).terms:
             terms[monomial] += coefficient
-        return Polynomial.of(terms)
+        return Polynomial.from_terms(terms)
 
     def __mul__(self, other: Polynomial | int) -> Polynomial:
         terms = defaultdict[Monomial, int](int)
-        for first, one in self.terms:
-            for second, two in _polynomial(other).terms:
-                terms[tuple(sorted(first + second))] += one * two
-        return Polynomial.of(terms)
+        for first, first_factor in self.terms:
+            for second, second_factor in _polynomial(other).terms:
+                terms[tuple(sorted(first + second))] += first_factor * second_factor
+        return Polynomial.from_terms(terms)
 
     def __neg__(self) -> Polynomial:
         return self * -1
@@ -94,7 +95,7 @@ class Polynomial:
     @cached_property
     def atoms(self) -> frozenset[Atom]:
         """The atoms of all monomials."""
-        return frozenset(atom for monomial, _ in self.terms for atom in monomial)
+        return frozenset(chain.from_iterable(monomial for monomial, _ in self.terms))
 
     @cached_property
     def scope(self) -> Scope:
@@ -122,7 +123,7 @@ class Polynomial:
 
     @cached_property
     def range(self) -> tuple[float, float]:
-        """The least and the largest value by the ranges of the atoms; infinite if unbounded."""
+        """The least and the largest value by the atoms' ranges; infinite if unbounded."""
         lowest: float = 0
         highest: float = 0
         for monomial, coefficient in self.terms:
@@ -138,15 +139,15 @@ class Polynomial:
         A constant is divided with a remainder from 0 to divisor - 1.
         """
         quotient = {}
-        rest = {}
+        remainder = {}
         for monomial, coefficient in self.terms:
             if not monomial:
-                quotient[monomial], rest[monomial] = divmod(coefficient, divisor)
+                quotient[monomial], remainder[monomial] = divmod(coefficient, divisor)
             elif coefficient % divisor == 0:
                 quotient[monomial] = coefficient // divisor
             else:
-                rest[monomial] = coefficient
-        return Polynomial.of(quotient), Polynomial.of(rest)
+                remainder[monomial] = coefficient
+        return Polynomial.from_terms(quotient), Polynomial.from_terms(remainder)
 
     def substituted(self, values: Mapping[Atom, Polynomial]) -> Polynomial:
         """Return the polynomial with values for some of its atoms."""
@@ -154,10 +155,10 @@ class Polynomial:
             return self
         total = ZERO
         for monomial, coefficient in self.terms:
-            product = Polynomial.constant(coefficient)
+            term = Polynomial.constant(coefficient)
             for atom in monomial:
-                product = product * values.get(atom, Polynomial.atom(atom))
-            total = total + product
+                term = term * values.get(atom, Polynomial.atom(atom))
+            total = total + term
         return total
 
     def __str__(self) -> str:
@@ -186,7 +187,7 @@ def _range(monomial: Monomial) -> tuple[float, float]:
     for atom in monomial:
         low = -math.inf if atom.lowest is None else atom.lowest
         high = math.inf if atom.highest is None else atom.highest
-        ends = [_product(left, right) for left in (lowest, highest) for right in (low, high)]
+        ends = list(starmap(_product, product((lowest, highest), (low, high))))
         lowest = min(ends)
         highest = max(ends)
     return lowest, highest

@@ -14,7 +14,7 @@ from worklog.problem import Domain
 from worklog.proof.arithmetic import Arithmetic
 from worklog.proof.claims import BOUNDS, RACES, Claim, bounds, races
 from worklog.proof.divergence import Graph, divergence
-from worklog.proof.execution import Executor, State
+from worklog.proof.execution import Executor, SymbolicState
 from worklog.proof.launch import symbolic_launch
 from worklog.proof.loops import execute_loop
 from worklog.proof.prover import Prover, require_z3
@@ -106,7 +106,7 @@ class Proof:
 
 
 def prove(kernel: Kernel, largest: int | None = None) -> Proof:
-    """Prove bounds, alignment and race freedom of a kernel for every shape of its domain.
+    """Prove bounds and race freedom of a kernel for every shape of its domain.
 
     The proof is about the PTX that NVRTC compiles, with the kernel's own grid and block. It says
     nothing of the values in C.
@@ -154,7 +154,7 @@ def _proof(kernel: Kernel, largest: int, started: float) -> Proof:
 def claims_of(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> list[Claim]:
     """Return the claims about a kernel's PTX. Raises ProofStopped."""
     launch = symbolic_launch(kernel, ptx, prover, largest)
-    graph = Graph.of(ptx)
+    graph = Graph.from_kernel(ptx)
     varying = divergence(ptx, graph)
     claims = []
     for instruction in ptx.instructions:
@@ -177,7 +177,7 @@ def claims_of(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> l
         symbols=launch.symbols,
         execute_loop=execute_loop,
     )
-    executor.execute(State(0))
+    executor.execute(SymbolicState(0))
     claims += bounds(prover, launch, executor.accesses)
     claims += races(prover, launch, executor.accesses)
     return list(dict.fromkeys(claims))

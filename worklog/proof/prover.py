@@ -95,7 +95,7 @@ class Prover:
     _inequalities: dict[Polynomial, Any] = field(default_factory=dict)
 
     def define(self, atom: Atom, *polynomials: Polynomial) -> None:
-        """State that polynomials are at least 0 wherever an atom appears."""
+        """SymbolicState that polynomials are at least 0 wherever an atom appears."""
         self.definitions[atom] = (*self.definitions.get(atom, ()), *map(tightened, polynomials))
 
     def proves(self, facts: Facts, goal: Polynomial) -> bool:
@@ -110,8 +110,8 @@ class Prover:
             self._answers[key] = goal in facts.conjunction or self._is_unsat(facts, -goal - 1)
         return self._answers[key]
 
-    def between(self, facts: Facts, value: Polynomial, lowest: int, highest: int) -> bool:
-        """Return whether the facts prove that a value is in a range; its ends are included."""
+    def is_between(self, facts: Facts, value: Polynomial, lowest: int, highest: int) -> bool:
+        """Return whether the facts prove that a value is in a range with both ends."""
         return self.proves(facts, value - lowest) and self.proves(facts, -value + highest)
 
     def contradicts(self, facts: Facts) -> bool:
@@ -121,9 +121,9 @@ class Prover:
             self._answers[key] = self._is_unsat(facts)
         return self._answers[key]
 
-    def _is_unsat(self, facts: Facts, *more: Polynomial) -> bool:
+    def _is_unsat(self, facts: Facts, *extra: Polynomial) -> bool:
         """Return whether z3 finds that facts can't hold together."""
-        facts = facts.and_all(more)
+        facts = facts.and_all(extra)
         solver = z3().SolverFor("QF_LIA")
         solver.set("rlimit", self.rlimit)
         linear = self._with_definitions(facts)
@@ -190,15 +190,20 @@ def _ends(atom: Atom) -> list[Polynomial]:
     return ends
 
 
-def _products(linear: Sequence[Polynomial], facts: Facts) -> list[Polynomial]:
-    """Return the products of linear facts with the sizes that other atoms are multiplied by."""
+def multiplied_sizes(polynomials: Iterable[Polynomial]) -> list[Atom]:
+    """Return the sizes that other atoms are multiplied by."""
     sizes = set[Atom]()
-    for polynomial in facts.polynomials:
+    for polynomial in polynomials:
         for monomial, _ in polynomial.terms:
             if len(monomial) > 1:
                 sizes.update(atom for atom in monomial if atom.is_size)
+    return sorted(sizes)
+
+
+def _products(linear: Sequence[Polynomial], facts: Facts) -> list[Polynomial]:
+    """Return the products of linear facts with the sizes that other atoms are multiplied by."""
     products = []
-    for size in sorted(sizes):
+    for size in multiplied_sizes(facts.polynomials):
         factor = Polynomial.atom(size) - (size.lowest or 0)
         for polynomial in linear:
             if all(len(monomial) < 2 for monomial, _ in polynomial.terms):

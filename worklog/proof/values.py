@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product, starmap
+from operator import add
 
 from worklog.proof.polynomial import Polynomial
 from worklog.proof.prover import Choices
@@ -28,14 +30,14 @@ class Condition:
         """Return the condition that is true if this one is false."""
         return Condition(self.if_false, self.if_true)
 
-    def both(self, other: Condition) -> Condition:
+    def and_also(self, other: Condition) -> Condition:
         """Return the condition that this one and another are true."""
-        pairs = tuple(one + two for one in self.if_true for two in other.if_true)
+        pairs = tuple(starmap(add, product(self.if_true, other.if_true)))
         return Condition(pairs, self.if_false + other.if_false)
 
-    def either(self, other: Condition) -> Condition:
+    def or_else(self, other: Condition) -> Condition:
         """Return the condition that this one or another is true."""
-        return self.negated().both(other.negated()).negated()
+        return self.negated().and_also(other.negated()).negated()
 
 
 UNKNOWN = Condition(((),), ((),))  # nothing is known on either side
@@ -48,8 +50,8 @@ def compared(operator: str, left: Polynomial, right: Polynomial) -> Condition:
     """
     difference = left - right
     if operator in ("eq", "ne"):
-        apart = ((difference - 1,), (-difference - 1,))
-        equal = Condition(((difference, -difference),), apart)
+        unequal = ((difference - 1,), (-difference - 1,))
+        equal = Condition(((difference, -difference),), unequal)
         return equal if operator == "eq" else equal.negated()
     if operator in ("lt", "lo"):
         return _at_least(difference).negated()
@@ -68,7 +70,7 @@ def _at_least(polynomial: Polynomial) -> Condition:
 
 
 def runs_of_ones(mask: int, bits: int) -> Iterator[tuple[int, int]]:
-    """Yield the first bit and the end of each run of ones in a mask, the lowest run first."""
+    """Yield the first bit and the end of each run of ones in a mask, lowest first."""
     first = None
     for place in range(bits + 1):
         is_one = place < bits and mask >> place & 1
