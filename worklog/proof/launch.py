@@ -33,6 +33,7 @@ class BoundedArray:
 class SymbolicLaunch:
     """A launch with unknown sizes, in an unknown block, by an unknown thread."""
 
+    sizes: Mapping[str, Polynomial]  # M, N and K
     arguments: Mapping[str, Polynomial]  # by parameter
     specials: Mapping[str, Polynomial]  # by special register
     symbols: Mapping[str, Polynomial]  # by variable
@@ -133,7 +134,7 @@ def symbolic_launch(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int
             variable.name, symbol, Polynomial.constant(size), variable.align, "shared"
         )
     indices = tuple(specials[f"%ctaid.{axis}"] for axis in AXES)
-    return SymbolicLaunch(arguments, specials, symbols, buffers, indices, thread)
+    return SymbolicLaunch(sizes, arguments, specials, symbols, buffers, indices, thread)
 
 
 def _blocks(kernel: Kernel, sizes: Mapping[str, Polynomial], prover: Prover) -> list[Polynomial]:

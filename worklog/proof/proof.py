@@ -14,8 +14,8 @@ from worklog.problem import Domain
 from worklog.proof.arithmetic import Arithmetic
 from worklog.proof.claims import BOUNDS, RACES, Claim, bounds, races
 from worklog.proof.divergence import Graph, divergence
-from worklog.proof.execution import Executor, SymbolicState
-from worklog.proof.launch import symbolic_launch
+from worklog.proof.execution import Executor, SymbolicAccess, SymbolicState
+from worklog.proof.launch import SymbolicLaunch, symbolic_launch
 from worklog.proof.loops import execute_loop
 from worklog.proof.prover import Prover, require_z3
 from worklog.proof.stop import ProofStopped
@@ -168,6 +168,16 @@ def claims_of(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> l
             claims.append(Claim(BARRIERS, (instruction.line,), "the block"))
     if any(not claim.is_proved for claim in claims):
         return claims
+    accesses = executed(ptx, graph, launch, prover)
+    claims += bounds(prover, launch, accesses)
+    claims += races(prover, launch, accesses)
+    return list(dict.fromkeys(claims))
+
+
+def executed(
+    ptx: PtxKernel, graph: Graph, launch: SymbolicLaunch, prover: Prover
+) -> list[SymbolicAccess]:
+    """Return the accesses of any thread of a launch. Raises ProofStopped."""
     executor = Executor(
         ptx,
         graph,
@@ -178,6 +188,4 @@ def claims_of(kernel: Kernel, ptx: PtxKernel, prover: Prover, largest: int) -> l
         execute_loop=execute_loop,
     )
     executor.execute(SymbolicState(0))
-    claims += bounds(prover, launch, executor.accesses)
-    claims += races(prover, launch, executor.accesses)
-    return list(dict.fromkeys(claims))
+    return executor.accesses
