@@ -76,11 +76,11 @@ def changed(before: str, after: str) -> Kernel:
 
 
 def test_an_address_that_depends_on_data_is_not_proved():
-    proof = prove(changed("B[(size_t)k_b * N + col]", "B[(size_t)A[0]]"))
+    proof = prove(changed("B[(size_t)k_b * N + col]", "B[(size_t)A[0]]"), LARGEST)
     [claim] = [claim for claim in proof.unproved if claim.subject == "reads of B"]
     assert "cvt" in claim.reason
     indirect = "B[((const int*)A)[0]]"
-    proof = prove(changed("B[(size_t)k_b * N + col]", indirect))
+    proof = prove(changed("B[(size_t)k_b * N + col]", indirect), LARGEST)
     [claim] = [claim for claim in proof.unproved if claim.subject == "reads of B"]
     assert "loaded data" in claim.reason
 
@@ -94,6 +94,21 @@ def test_a_loop_with_a_step_that_grows_is_not_proved():
     assert "step" in reasons["reads of A"]
 
 
+def test_a_condition_of_early_iterations_is_not_assumed_in_late_ones():
+    loop = "for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];"
+    kernel = kernels.narrow()
+    assert kernel.source.count(loop) == 1
+    late = """
+#pragma unroll 1
+    for (int k = 0; k < K; ++k) {
+      if (k < 5) acc += A[row * K + k];
+      else if (k >= 7) acc += B[K * N + k];
+    }
+    """
+    proof = prove(kernel.with_text(kernel.source.replace(loop, late)), 2**15)
+    assert [claim.subject for claim in proof.unproved] == ["reads of B"]
+
+
 def test_a_grid_that_is_not_affine_stops():
     kernel = kernels.narrow().with_launch(grid="(N + 15) / 16, (M + 15) / 16 * (2048 / K)")
     assert "grid" in prove(kernel).stopped
@@ -102,7 +117,7 @@ def test_a_grid_that_is_not_affine_stops():
 def test_too_few_blocks_are_in_bounds_and_too_many_are_not():
     kernel = kernels.rolled()
     assert prove(kernel.with_launch(grid="N / 16, 1")).is_proved
-    proof = prove(kernel.with_launch(grid="N / 16 + 1, M / 16"))
+    proof = prove(kernel.with_launch(grid="N / 16 + 1, M / 16"), LARGEST)
     assert {claim.subject for claim in proof.unproved if claim.kind == BOUNDS} == {
         "reads of B",
         "reads of C",
