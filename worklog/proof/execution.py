@@ -29,6 +29,9 @@ NOT_MODELLED = {
 }  # fmt: skip
 
 
+REMOTE = {"async", "bulk", "shared::cluster"}  # words of accesses that aren't the thread's own
+
+
 @dataclass(frozen=True)
 class SymbolicAccess:
     """A load or a store, by any thread that gets there."""
@@ -225,7 +228,7 @@ class Executor:
             return [replace(state, pc=self.kernel.labels[target.name])]
         if instruction.opcode.barrier:
             return self._at_barrier(after, instruction)
-        if name in NOT_MODELLED:
+        if _is_not_modelled(instruction):
             raise ProofStopped(instruction.line, f"proofs don't model {instruction.op}")
         if name in ("ld", "st") and "param" not in instruction.parts:
             return [self._accessed(after, instruction)]
@@ -410,6 +413,20 @@ class Executor:
         if value is None:
             return self.arithmetic.opaque(f"the address of {instruction.op} isn't computed")
         return value.polynomial + place.offset
+
+
+def _is_not_modelled(instruction: Instruction) -> bool:
+    """Return whether an instruction has an effect that proofs don't model.
+
+    An access to memory is a plain load or store of the block's own memory, or a prefetch.
+    """
+    name = instruction.parts[0]
+    if name in NOT_MODELLED:
+        return True
+    if name in ("ld", "st"):
+        return not REMOTE.isdisjoint(instruction.parts)
+    has_address = any(isinstance(operand, Mem) for operand in instruction.operands)
+    return has_address and name not in ("prefetch", "prefetchu")
 
 
 def _defined(code: Sequence[Instruction]) -> Iterator[Reg]:
