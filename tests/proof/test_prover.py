@@ -11,6 +11,7 @@ from worklog.proof import prover as module
 from worklog.proof import require_z3
 from worklog.proof.polynomial import Atom, Polynomial
 from worklog.proof.prover import Facts, Prover, tightened
+from worklog.proof.stop import ProofStopped
 
 ROWS = Atom("rows", 1, 4, is_size=True)
 COLUMNS = Atom("columns", 1, 4, is_size=True)
@@ -92,6 +93,14 @@ def test_a_query_ends_at_its_limit_of_work():
     prover = Prover(rlimit=10)
     assert not prover.proves(INSIDE, SIZE - INDEX - 1)
     assert prover.exhausted == 1
+
+
+def test_many_queries_at_the_limit_stop_the_proof():
+    prover = Prover(rlimit=10)
+    with pytest.raises(ProofStopped, match="limit"):
+        for excess in range(2, 2 + 2 * module.MAX_EXHAUSTED):
+            prover.proves(INSIDE, SIZE - INDEX + excess)
+    assert prover.exhausted == module.MAX_EXHAUSTED + 1
 
 
 def test_without_z3_the_error_names_the_extra(monkeypatch):

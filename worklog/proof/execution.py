@@ -21,7 +21,7 @@ from worklog.proof.prover import Choices, Facts
 from worklog.proof.stop import ProofStopped
 from worklog.proof.values import UNKNOWN, Condition, Value, compared
 
-MAX_BLOCKS_EXECUTED = 5000  # on all ways, beyond which a proof stops
+MAX_BLOCKS_EXECUTED = 2000  # on all ways, beyond which a proof stops
 ENTRY = -1  # the barrier that all threads pass at the beginning
 NOT_MODELLED = {
     "atom", "red", "cp", "mbarrier", "wgmma", "ldmatrix", "stmatrix", "wmma", "tcgen05",

@@ -15,8 +15,10 @@ from typing import Any
 
 from worklog.errors import ProverMissing
 from worklog.proof.polynomial import Atom, Monomial, Polynomial
+from worklog.proof.stop import ProofStopped
 
 RLIMIT = 3_000_000  # z3's own unit of work, for one query: about a second
+MAX_EXHAUSTED = 5  # queries that reach it, beyond which a proof stops
 MISSING = "proofs need z3: pip install 'gemm-worklog[proof]'"
 
 Conjunction = tuple[Polynomial, ...]  # each is at least 0
@@ -138,6 +140,8 @@ class Prover:
         answer = solver.check()
         if answer == z3().unknown:
             self.exhausted += 1
+        if self.exhausted > MAX_EXHAUSTED:
+            raise ProofStopped(0, f"{self.exhausted} questions exceeded the limit of z3's work")
         return bool(answer == z3().unsat)
 
     def _with_definitions(self, facts: Facts) -> list[Polynomial]:
