@@ -37,6 +37,9 @@ INSTRUCTIONS = {
     "mad.lo.s32 %r3, %r1, {n}, %r2;": lambda x, y, n: x * n + y,
     "mul.wide.s32 %rd3, %r1, {n};": lambda x, y, n: signed(x) * n,
     "mul.wide.u32 %rd3, %r1, {n};": lambda x, y, n: (x & MASK) * n,
+    "mul.wide.s32 %rd3, %r1, -{n};": lambda x, y, n: signed(x) * -n,
+    "mul.wide.u32 %rd3, %r1, -{n};": lambda x, y, n: (x & MASK) * (-n & MASK),
+    "mov.u32 %r3, -{n};": lambda x, y, n: -n,
     "cvt.s64.s32 %rd3, %r1;": lambda x, y, n: signed(x),
     "cvt.u64.u32 %rd3, %r1;": lambda x, y, n: x & MASK,
     "shl.b32 %r3, %r1, {n};": lambda x, y, n: x << n,
@@ -90,6 +93,7 @@ def test_a_result_is_what_a_gpu_computes(text, first, second, number, thread):
     if result is None:  # such as an or of common bits
         assert instruction.parts[0] in ("or", "xor", "div", "rem", "bfi")
         return
+    assert result.bits == (64 if "%rd3" in text else 32)
     bits = {f"bit{place}": thread >> place & 1 for place in range(BITS)}
     at_thread = {
         atom: Polynomial.constant(bits[atom.name])

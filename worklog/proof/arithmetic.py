@@ -189,7 +189,9 @@ def _multiplied(
     form = instruction.parts[1]
     if form == "wide":
         first, second = (
-            arithmetic.read(facts, operand, is_signed=is_signed(instruction))
+            arithmetic.read(
+                facts, Value(operand.polynomial, bits), is_signed=is_signed(instruction)
+            )
             for operand in operands[:2]
         )
         bits *= 2
@@ -301,9 +303,10 @@ def _negated(
 
 
 def _copied(
-    _arithmetic: Arithmetic, _facts: Facts, _instruction: Instruction, operands: Sequence[Value]
+    _arithmetic: Arithmetic, _facts: Facts, instruction: Instruction, operands: Sequence[Value]
 ) -> Value | None:
-    return operands[0]
+    bits = bits_of(instruction)  # a literal has more
+    return Value(operands[0].polynomial, bits) if operands[0].bits >= bits else None
 
 
 Rule = Callable[[Arithmetic, Facts, Instruction, Sequence[Value]], Value | None]

@@ -260,9 +260,15 @@ class Executor:
         for operand, choices in ((if_true, condition.if_true), (if_false, condition.if_false)):
             state = self.assumed(after, choices)
             if state is not None:
-                value = self._value(state, operand) or self._opaque(target, instruction)
-                states.append(state.with_register(target, value))
+                states.append(state.with_register(target, self._chosen(state, target, operand)))
         return states
+
+    def _chosen(self, state: SymbolicState, target: Reg, operand: object) -> Value | Condition:
+        """Return an operand of a selp as the register that it becomes."""
+        value = self._value(state, operand)
+        if value is None or target.type == "pred":
+            return self._opaque(target, "selp")
+        return Value(value.polynomial, int(target.type[1:]))
 
     def _computed(self, after: SymbolicState, instruction: Instruction) -> SymbolicState:
         """Return the state with an instruction's results."""
@@ -271,7 +277,7 @@ class Executor:
             return after
         if len(results) > 1 or len(instruction.defined) > 1:
             for register in results:
-                after = after.with_register(register, self._opaque(register, instruction))
+                after = after.with_register(register, self._opaque(register, instruction.op))
             return after
         [target] = results
         result: Value | Condition | None
@@ -283,7 +289,7 @@ class Executor:
             result = self._logic(after, instruction)
         else:
             result = self._integer(after, instruction)
-        return after.with_register(target, result or self._opaque(target, instruction))
+        return after.with_register(target, result or self._opaque(target, instruction.op))
 
     def _integer(self, state: SymbolicState, instruction: Instruction) -> Value | None:
         """Return the result of an integer instruction; None if it isn't affine."""
@@ -295,11 +301,11 @@ class Executor:
             operands.append(value)
         return computed(self.arithmetic, state.facts, instruction, operands)
 
-    def _opaque(self, register: Reg, instruction: Instruction) -> Value | Condition:
+    def _opaque(self, register: Reg, operation: str) -> Value | Condition:
         """Return an unknown value, or an unknown condition."""
         if register.type == "pred":
             return UNKNOWN
-        reason = f"{instruction.op} isn't affine"
+        reason = f"{operation} isn't affine"
         return Value(self.arithmetic.opaque(reason), int(register.type[1:]))
 
     def _argument(self, instruction: Instruction) -> Value | None:
