@@ -7,13 +7,15 @@ is timed. Each fix of the harness can be switched off. Names load their module o
 everywhere. `measure` always measures, needs a GPU, and also accepts your kernels. `open_run` only
 loads a saved or recorded run. `ablate` returns a rung's times with each fix of the harness switched
 off, measured or recorded. `try_kernel` checks the source text of a kernel, on the emulator if there
-is no GPU, and compares it with the rungs:
+is no GPU, and compares it with the rungs. `prove` proves that a kernel stays in bounds and doesn't
+race at any shape:
 
     run = worklog.results(["naive", "warptiled"], shapes=[1024, 4096])
     run = worklog.measure(worklog.Kernel.from_file("mine.cu"), shapes=(256, 512, 1024))
     run = worklog.open_run(kernels="naive", shape=1024)
     run = worklog.ablate("vectorized")
     trial = worklog.try_kernel(Path("mine.cu").read_text())
+    proof = worklog.prove(worklog.rung("warptiled"))
 
 A tuple of three numbers is one shape, (M, N, K), and a list is several. Errors that you can act on
 are in `worklog.errors`.
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from worklog import lab as lab
     from worklog import plots as plots
     from worklog import problem as problem
+    from worklog import proof as proof
     from worklog import runner as runner
     from worklog import runs as runs
     from worklog import settings as settings
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from worklog.lab.trials import try_kernel as try_kernel
     from worklog.problem import Problem as Problem
     from worklog.problem import Shape as Shape
+    from worklog.proof import prove as prove
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
@@ -74,6 +78,7 @@ _NAMES = {
     "kernel": ("LADDER", "Kernel", "rung"),
     "lab.trials": ("Trial", "try_kernel"),
     "problem": ("Problem", "Shape"),
+    "proof": ("prove",),
     "runs.sources": ("history",),
     "runs": ("Measurement", "Run", "open_run"),
 }
@@ -88,6 +93,7 @@ _ROOMS = (
     "kernel",
     "gpu",
     "problem",
+    "proof",
     "runs",
     "viewer",
     "settings",

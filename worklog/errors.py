@@ -147,6 +147,10 @@ class NvrtcMissing(WorklogError):
     """NVRTC is not installed, or does not load on this platform."""
 
 
+class ProverMissing(WorklogError):
+    """z3, which decides proofs, isn't installed."""
+
+
 class LaunchFailed(WorklogError):
     """A launch, or the work it started, ended in a CUDA error."""
 

@@ -236,7 +236,33 @@ pd.DataFrame(scores, ["wrong kernels that it passes", "right kernels that it fai
 # The article says that its rule catches a race instantly. Of the two kernels here that lack a barrier it fails one and
 # passes the other: it sees a race only where a result is wrong by more than one hundredth of the largest element.
 #
-# ## 6. Every time has its verdict
+# ## 6. Every shape at once
+#
+# A launch tests one shape, and the verdict states which shapes were launched. `worklog check FILE.cu --prove` also
+# reasons about all others. It executes the compiled PTX once, with unknown sizes, block and thread. A register is then
+# a polynomial such as row * K + k, and the solver z3 decides whether it can leave its matrix, and whether two threads
+# can meet at one address between two barriers. A loop isn't unrolled: its registers grow by a constant step, and its
+# condition bounds the number of iterations. The verdict keeps "tested" and "proved" apart. The extra `[proof]` installs
+# z3. `python -m tests.record.proofs`, in a checkout, makes this table:
+
+# %%
+import json
+
+from worklog.runs import recordings
+
+proofs = json.loads([*recordings("proofs").values()][-1].read_text(encoding="utf-8"))
+print(f"{proofs['utc'][:10]} · {proofs['label']}")
+table = pd.DataFrame(proofs["rows"]).set_index("rung")
+table["claims"] = table["claims_proved"].astype(str) + " of " + table["claims"].astype(str)
+table[["proved", "claims", "seconds", "reason"]]
+
+# %% [markdown]
+# The table covers the sizes in each rung's domain up to 2^30, with a grid that a GPU accepts. It stops at
+# `async_copies`: an asynchronous copy writes shared memory later, when its group is waited for, and the proof has no
+# model of that. The later rungs also order their copies by mbarriers. A proof says nothing of the values in C: the
+# launches test those.
+#
+# ## 7. Every time has its verdict
 #
 # A kernel could behave differently while it is timed. So each *timed* launch gets new inputs, and the gate checks its
 # output with projections, behind the event that ends it ([02_the_harness](02_the_harness.ipynb) shows where). A last
@@ -300,10 +326,6 @@ lab.check_answer("04", answer)
 # original's. Each survivor was looked at; these are the reasons.
 
 # %%
-import json
-
-from worklog.runs import recordings
-
 mutants = json.loads(next(iter(recordings("mutants").values())).read_text(encoding="utf-8"))
 results = pd.DataFrame([row["results"] for row in mutants["rows"]]).sum().astype(int)
 print(

@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from worklog import proof
 from worklog.cli import options, sarif, several
 from worklog.emulator.launching import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
@@ -146,12 +147,20 @@ class _CheckOptions:
     emulate: bool | None  # None for both the emulator and the GPU
     launch: Mapping[str, Any]  # the options of a user kernel
     settings: Mapping[str, Any]  # of the check: budget, quick, sweep and seed
+    prove: bool  # also try to prove what holds for every shape
 
     def check(self, subject: Kernel, progress: Progress) -> checks.Checked:
         """Check a kernel, in a child process if the GPU runs it.
 
-        Raises NoGpu for a host function without a GPU.
+        Raises NoGpu for a host function without a GPU, and BadSetting for a proof about it.
         """
+        if self.prove:
+            subject.require_source("omit --prove")
+        checked = self._checked(subject, progress)
+        return replace(checked, proof=proof.prove(checked.kernel)) if self.prove else checked
+
+    def _checked(self, subject: Kernel, progress: Progress) -> checks.Checked:
+        """Check a kernel without a proof."""
         device_name = {True: "emulated", False: "gpu", None: None}[self.emulate]
         shape = self.shape
         if shape is not None:  # of an SGEMM: --problem refuses --size
@@ -233,6 +242,12 @@ class _CheckOptions:
     help="Seed of the inputs, to repeat a verdict (default: random).",
 )
 @click.option(
+    "--prove",
+    is_flag=True,
+    help="Also prove bounds and race freedom for every shape, with z3: pip install "
+    "'gemm-worklog[proof]'.",
+)
+@click.option(
     "--watch",
     is_flag=True,
     help="Check again at each save of the file, and show what changed, until Ctrl-C.",
@@ -252,6 +267,7 @@ def check(
     dtype: str,
     shape: Shape | None,
     emulate: bool | None,
+    prove: bool,
     watch: bool,
     as_json: bool,
     sarif_file: Path | None,
@@ -269,7 +285,9 @@ def check(
 
     A kernel's parameters and launch are read from its file and the files that include it. What no
     file states is found by launches on the emulator. Both are shown. --args, --grid and --block
-    set them. With --problem, a .cu file has an extern "C" function `solution` that launches
+    set them. --prove also proves, without a launch, that accesses stay in bounds and don't race at
+    any shape of the domain. It reaches kernels with affine addresses, and states what it can't
+    prove. With --problem, a .cu file has an extern "C" function `solution` that launches
     kernels, and file.py:function has the problem's parameters. `worklog new` writes both to start
     from.
 
@@ -279,7 +297,9 @@ def check(
     """
     launch = {name: settings.pop(name) for name in OPTIONS}
     settings["sweep"] = not (settings["quick"] or watch)
-    request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings)
+    request = _CheckOptions(sources[0], problem, dtype, shape, emulate, launch, settings, prove)
+    if prove:
+        _require_provable(problem)
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:
@@ -314,6 +334,13 @@ def check(
         write_bytes(sarif_file, sarif.log([(path, result)]), "give another place with --sarif")
     if not result.verdict.accepted:
         sys.exit(1)
+
+
+def _require_provable(problem: str | None) -> None:
+    """Raise ProverMissing without z3, and BadSetting for a problem."""
+    proof.require_z3()
+    if problem is not None:
+        raise BadSetting("--prove is about matrix products: omit --problem or --prove")
 
 
 def _prediction(subject: Kernel, result: checks.Checked, shape: Shape | None) -> Prediction | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worklog import gate
 from worklog.emulator import Finding
@@ -38,6 +38,9 @@ from worklog.runner import estimate
 from worklog.runner.messages import CheckBegun, CheckEnded, CheckOrder, Progressed
 from worklog.runs import ErrorMap, Gpu, Verdict
 from worklog.runs.text import Progress, silent
+
+if TYPE_CHECKING:
+    from worklog.proof import Proof
 
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
@@ -66,6 +69,7 @@ class Checked:
     notes: tuple[str, ...] = ()  # on the instruction mix (worklog.kernel.resources)
     warnings: tuple[str, ...] = ()  # the code contradicts the claimed class
     unchecked_arrays: str = ""  # why the bounds of arrays weren't checked, on the emulator
+    proof: Proof | None = None  # what holds for every shape, if a proof was tried
 
     def __post_init__(self) -> None:
         # The verdict has the label, so that it may be shown alone.
@@ -97,6 +101,7 @@ class Checked:
         document["printed"] = list(self.printed)
         document["adapted"] = list(self.kernel.adapted)
         document["unchecked_arrays"] = self.unchecked_arrays
+        document["proof"] = self.proof.as_dict() if self.proof else None
         document["notes"] = [*self.verdict.notes, *self.notes]
         document["warnings"] = list(self.all_warnings)
         return document | self.verdict.as_dict()
@@ -138,7 +143,8 @@ class Checked:
         if verdict.failed is not None:
             return f"{verdict.result} at {verdict.failed.name}"
         warnings = [f" ({warning.partition(';')[0]})" for warning in self.kernel.warnings]
-        return verdict.result + "".join(warnings)
+        tested = verdict.result + "".join(warnings)
+        return f"tested: {tested}; {self.proof.summary}" if self.proof else tested
 
     def _verdict(self) -> str:
         """Return the result and the seed."""
@@ -180,8 +186,12 @@ class Checked:
         return [f"    {line}" for line in (legend, *errors.picture().splitlines())]
 
     def _about(self) -> list[str]:
-        """Return the title and the remarks on what was read from the source."""
-        return [self.title, *(f"· {remark}" for remark in self.kernel.adapted)]
+        """Return the title, the proof, and the remarks on what was read from the source."""
+        lines = [self.title]
+        if self.proof:
+            mark = "✓" if self.proof.is_proved else "·"
+            lines += [f"{mark} {line}" for line in self.proof.lines]
+        return [*lines, *(f"· {remark}" for remark in self.kernel.adapted)]
 
     def _counts(self) -> list[str]:
         """Return the stages that passed and the resources."""
