@@ -38,13 +38,16 @@ from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
 from worklog.kernel import Compiled, Kernel
 from worklog.kernel.emulated import build
-from worklog.kernel.ladder import rung
+from worklog.kernel.ladder import RUNGS, rung
+from worklog.kernel.ladder.rungs import equal_shares, split
 from worklog.kernel.resources import section
 from worklog.peers.exploits import exploits
+from worklog.problem import Shape
 from worklog.runner.check import Checked, check
 from worklog.runs.files import write_text
 
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
+RECORDED = FOLDER / "ladder.json"
 SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async")
 SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
 ADDS_TO_C = "atomic_halves"
@@ -129,9 +132,10 @@ class TimeLimit(Exception):
 
 @cache
 def kernels() -> dict[str, tuple[Kernel, ...]]:
-    """Return the rungs, each at a small tile and at its own, and small right kernels.
+    """Return the ladder, each rung at a small tile and at its own, and other right kernels.
 
-    The small kernels are those of the tests that synchronise. They have one tile.
+    The others have one tile, and few blocks. They are the other rungs, and the small kernels of the
+    tests that synchronise.
     """
     tiles: dict[str, tuple[Kernel, ...]] = {}
     for name, tile in SMALL_TILES.items():
@@ -139,6 +143,10 @@ def kernels() -> dict[str, tuple[Kernel, ...]]:
         if name in SHARED:
             small = small.with_launch(shared=SHARED[name])
         tiles[name] = (small, rung(name))
+    others = {other.name: other.at(Shape(130, 190, 700)) for other in RUNGS}
+    others |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
+    for name, kernel in others.items():
+        tiles.setdefault(name, (kernel,))
     for kernel in _small_kernels():
         if SYNCHRONISES.search(kernel.source):
             tiles[kernel.name] = (kernel,)
@@ -280,20 +288,23 @@ def checked(kernel: Kernel, effort: str = QUICK) -> Checked:
     )
 
 
-def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:
+def record(
+    outcomes: Sequence[Outcome], explained: Mapping[str, str], seed: int = SEED
+) -> dict[str, Any]:
     """Return the table as a document.
 
     A row per kernel and one per kind, with the number of mutants of each result; the mutants that
     one tile or one effort alone kills; and each survivor.
     """
     killed = [mutant for mutant in outcomes if mutant.is_killed]
+    tried_kernels = dict.fromkeys(mutant.kernel for mutant in outcomes)
     own_tiles = {name: tile_text(tiles[-1]) for name, tiles in kernels().items()}
     return recording.document(
         "mutants",
         _counted("kernel", [(mutant.kernel, mutant.result) for mutant in outcomes]),
         kinds=_counted("kind", [(mutant.kind, mutant.result) for mutant in outcomes]),
-        seed=SEED,
-        tiles={name: [*map(tile_text, tiles)] for name, tiles in kernels().items()},
+        seed=seed,
+        tiles={name: [*map(tile_text, kernels()[name])] for name in tried_kernels},
         killed={
             "all": len(killed),
             "at the own tile only": sum(
@@ -306,6 +317,7 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
             {
                 "mutant": mutant.name,
                 "kind": mutant.kind,
+                "effort": mutant.effort,
                 "found": mutant.detail,
                 "explained": explained.get(mutant.name, ""),
             }
@@ -343,12 +355,13 @@ def read_outcomes(path: Path) -> dict[tuple[str, str], Outcome]:
     return outcomes
 
 
-def all_outcomes(mutants: Sequence[tuple[str, Edit]], path: Path, jobs: int) -> list[Outcome]:
+def all_outcomes(
+    mutants: Sequence[tuple[str, Edit]], path: Path, jobs: int, *, full: bool
+) -> list[Outcome]:
     """Return the outcome of each mutant. Each is appended to the file as soon as it is known.
 
-    The full check follows for the mutants that survive the quick one.
-
     path: has the outcomes of a run that was stopped, which aren't tried again
+    full: check the mutants that survive the quick check in full
     """
     outcomes = read_outcomes(path)
     untried = [mutant for mutant in mutants if _key(*mutant) not in outcomes]
@@ -358,7 +371,8 @@ def all_outcomes(mutants: Sequence[tuple[str, Edit]], path: Path, jobs: int) -> 
         for mutant in mutants
         if outcomes[_key(*mutant)].result == SURVIVED and outcomes[_key(*mutant)].effort == QUICK
     ]
-    outcomes |= _run(survivors, FULL, path, jobs)
+    if full:
+        outcomes |= _run(survivors, FULL, path, jobs)
     return [outcomes[_key(*mutant)] for mutant in mutants]
 
 
@@ -391,6 +405,7 @@ def _run(
 @click.argument("names", nargs=-1, metavar="[KERNEL]...")
 @click.option("--count", default=COUNT, show_default=True, help="Mutants of all kernels.")
 @click.option("--seed", default=SEED, show_default=True, help="Seed of the edits.")
+@click.option("--full/--no-full", default=True, help="Check the survivors in full.")
 @click.option("--jobs", default=os.cpu_count(), show_default=True, help="Processes.")
 @click.option(
     "--out",
@@ -398,7 +413,7 @@ def _run(
     required=True,
     help="File of outcomes (JSON Lines), from which a stopped run goes on.",
 )
-def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path) -> None:
+def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path, *, full: bool) -> None:
     """Check mutants of each KERNEL (default: of the ladder, and record them).
 
     Exits with 1 for a survivor without a reason, and for a kernel that fails itself: then nothing
@@ -409,17 +424,16 @@ def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path) -> N
         choices = ", ".join(kernels())
         raise click.UsageError(f"unknown kernel {', '.join(unknown)}: choose from {choices}")
     sources = {name: kernels()[name][0].source for name in names or SMALL_TILES}
-    outcomes = all_outcomes(drawn(sources, count, seed), out, jobs)
+    outcomes = all_outcomes(drawn(sources, count, seed), out, jobs, full=full)
     explained = json.loads((FOLDER / "explained.json").read_text(encoding="utf-8"))
-    document = record(outcomes, explained)
+    document = record(outcomes, explained, seed)
     broken = {
         f"{outcome.kernel} fails unedited: {outcome.detail}"
         for outcome in outcomes
         if outcome.result == ORIGINAL_FAILED
     }
     if not names and not broken:
-        (recorded,) = FOLDER.glob("2*.json")
-        write_text(recorded, document)
+        write_text(RECORDED, document)
     frame = pd.DataFrame(outcomes)
     print(
         document["label"],
