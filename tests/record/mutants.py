@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -35,15 +35,16 @@ from tests.record import recording
 from tests.record.mutations import Edit, drawn
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import CompileFailed, WorklogError
-from worklog.gate import edge_shapes
+from worklog.gate import SgemmChecker, edge_shapes
+from worklog.gate.bounds import check_array_bounds
 from worklog.kernel import Compiled, Kernel
-from worklog.kernel.emulated import build
+from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.ladder import RUNGS, rung
 from worklog.kernel.ladder.rungs import equal_shares, split
 from worklog.kernel.resources import section
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape
-from worklog.runner.check import Checked, check
+from worklog.runs import Verdict
 from worklog.runs.files import write_text
 
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
@@ -55,13 +56,14 @@ NOT_COMPILED = "does not compile"
 EQUAL = "same code"
 TOO_SLOW = "time limit"
 SURVIVED = "survived"
-ORIGINAL_FAILED = "original failed"
+UNEDITED = "unedited"
 # What isn't killed at one tile. The first of these at any tile is the mutant's result.
-NOT_KILLED = (ORIGINAL_FAILED, TOO_SLOW, SURVIVED, EQUAL, NOT_COMPILED)
+NOT_KILLED = (TOO_SLOW, SURVIVED, EQUAL, NOT_COMPILED)
 QUICK = "quick"
 FULL = "full"
 COUNT = 1000
 SEED = 0
+SEPARATOR = " · "
 LIMIT_S = 300.0  # of a check, in seconds of the process
 BUDGET = 200_000  # instructions of a warp: several times what any rung needs at these shapes
 
@@ -97,8 +99,10 @@ SHARED = {"specialized": 41472, "bulk_copies": 41472}  # bytes at the small tile
 class Outcome:
     """What became of a mutant.
 
-    result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED,
-        ORIGINAL_FAILED, or the stage of the gate that failed it
+    kind: of the edit, or UNEDITED
+    edit: its text, or the tile of an unedited kernel
+    result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED, or the stage
+        of the gate that failed it
     detail: of the stage, or the class and the notes of a survivor
     tile: at which the gate failed it; "" if it failed at none
     effort: QUICK or FULL, of the check that decided
@@ -124,6 +128,14 @@ class Outcome:
     def is_killed(self) -> bool:
         """Whether the gate failed the mutant."""
         return self.result not in NOT_KILLED
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The gate's verdict on a kernel, and whether the emulator reported an error."""
+
+    verdict: Verdict
+    has_finding: bool
 
 
 class TimeLimit(Exception):
@@ -170,12 +182,6 @@ def _small_kernels() -> Iterator[Kernel]:
             domain=rules,
             shared=dynamic.get(path.stem, 0),
         )
-
-
-@cache
-def original(name: str, tile: int) -> Checked:
-    """Return the verdict on the unedited kernel at one of its tiles."""
-    return checked(kernels()[name][tile])
 
 
 def tried(name: str, edit: Edit, effort: str = QUICK, limit_s: float = LIMIT_S) -> Outcome:
@@ -233,7 +239,7 @@ def _found(name: str, edit: Edit, effort: str, tile: int, limit_s: float) -> Fou
         signal.setitimer(signal.ITIMER_PROF, limit_s)
         if [*map(machine_code, kernel.passes)] == [*map(machine_code, mutant.passes)]:
             return Found(EQUAL)
-        done = checked(mutant, effort)
+        done = judged(mutant, effort)
     except TimeLimit:
         return Found(TOO_SLOW, f"{limit_s:g} s")
     except (CompileFailed, UnsupportedInstruction) as error:
@@ -242,23 +248,35 @@ def _found(name: str, edit: Edit, effort: str, tile: int, limit_s: float) -> Fou
         return Found(type(error).__name__, str(error).splitlines()[0])
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    if done.verdict.accepted:
-        return _survived(done, original(name, tile))
-    stage = done.verdict.stages[-1]
-    has_finding = any(finding.is_error for finding in done.findings)
-    is_finding = stage.name == "launch" and has_finding
+    return _verdict(done)
+
+
+def unedited(name: str, tile: int) -> Outcome:
+    """Check a kernel without an edit at one of its tiles: the gate must not fail it."""
+    started = time.process_time()
+    kernel = kernels()[name][tile]
+    found = _verdict(judged(kernel))
+    return Outcome(
+        name,
+        kernel.file,
+        UNEDITED,
+        tile_text(kernel),
+        found.result,
+        found.detail,
+        tile=tile_text(kernel) if found.is_killed else "",
+        effort=QUICK,
+        seconds=round(time.process_time() - started, 1),
+    )
+
+
+def _verdict(done: Judged) -> Found:
+    """Return the stage that failed a kernel, or the class and the notes of one that passes."""
+    verdict = done.verdict
+    if verdict.accepted:
+        return Found(SURVIVED, SEPARATOR.join([str(verdict.precision), *map(str, verdict.notes)]))
+    stage = verdict.stages[-1]
+    is_finding = stage.name == "launch" and done.has_finding
     return Found("finding" if is_finding else stage.name, stage.detail[:200])
-
-
-def _survived(mutant: Checked, right: Checked) -> Found:
-    """Return what the gate reports of a mutant that passes, and not of the original."""
-    if not right.verdict.accepted:
-        return Found(ORIGINAL_FAILED, str(right.verdict.reason))
-    details: list[str] = []
-    if mutant.verdict.precision != right.verdict.precision:
-        details.append(str(mutant.verdict.precision))
-    details += [str(note) for note in mutant.verdict.notes if note not in right.verdict.notes]
-    return Found(SURVIVED, "; ".join(details))
 
 
 def tile_text(kernel: Kernel) -> str:
@@ -275,27 +293,37 @@ def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
     return (*sections, compiled.shared_bytes)
 
 
-def checked(kernel: Kernel, effort: str = QUICK) -> Checked:
-    """Check a kernel as `worklog check --quick` does, or as `worklog check` does."""
-    return check(
-        kernel,
-        edge_shapes(kernel.domain)[-1],
-        on="emulated",
-        seed=SEED,
-        budget=BUDGET,
-        quick=effort == QUICK,
-        sweep=effort == FULL,
-    )
+def judged(kernel: Kernel, effort: str = QUICK) -> Judged:
+    """Check a kernel by the stages of `worklog check`, quick or in full, until one fails.
+
+    Without the advice that `worklog check` looks for after a failure, which takes as long.
+    """
+    shape = edge_shapes(kernel.domain)[-1]
+    device = EmulatedDevice(budget=BUDGET)
+    subject = kernel.load(device)
+    checker = SgemmChecker(device, shape, SEED, quick=effort == QUICK, sweep=effort == FULL)
+    verdict = checker.check(subject)
+    is_finding = any(finding.is_error for finding in device.findings)
+    if verdict.accepted:
+        verdict = check_array_bounds(kernel, shape, BUDGET).added_to(verdict)
+    return Judged(verdict, has_finding=is_finding)
 
 
 def record(
-    outcomes: Sequence[Outcome], explained: Mapping[str, str], seed: int = SEED
+    outcomes: Sequence[Outcome],
+    originals: Sequence[Outcome],
+    explained: Mapping[str, str],
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """Return the table as a document.
 
     A row per kernel and one per kind, with the number of mutants of each result; the mutants that
-    one tile or one effort alone kills; and each survivor.
+    one tile or one effort alone kills; and each survivor, with what the gate reports of it and not
+    of the original.
     """
+    usual: dict[str, set[str]] = {}
+    for unchanged in originals:
+        usual.setdefault(unchanged.kernel, set()).update(unchanged.detail.split(SEPARATOR))
     killed = [mutant for mutant in outcomes if mutant.is_killed]
     tried_kernels = dict.fromkeys(mutant.kernel for mutant in outcomes)
     own_tiles = {name: tile_text(tiles[-1]) for name, tiles in kernels().items()}
@@ -305,6 +333,10 @@ def record(
         kinds=_counted("kind", [(mutant.kind, mutant.result) for mutant in outcomes]),
         seed=seed,
         tiles={name: [*map(tile_text, kernels()[name])] for name in tried_kernels},
+        unedited={
+            "checks": len(originals),
+            "refused": [unchanged.name for unchanged in originals if unchanged.is_killed],
+        },
         killed={
             "all": len(killed),
             "at the own tile only": sum(
@@ -318,13 +350,18 @@ def record(
                 "mutant": mutant.name,
                 "kind": mutant.kind,
                 "effort": mutant.effort,
-                "found": mutant.detail,
+                "found": _beside(mutant.detail, usual.get(mutant.kernel, set())),
                 "explained": explained.get(mutant.name, ""),
             }
             for mutant in outcomes
             if mutant.result == SURVIVED
         ],
     )
+
+
+def _beside(detail: str, usual: Collection[str]) -> str:
+    """Return the parts of a detail that the original doesn't have."""
+    return SEPARATOR.join(part for part in detail.split(SEPARATOR) if part not in usual)
 
 
 def _counted(name: str, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -365,15 +402,25 @@ def all_outcomes(
     """
     outcomes = read_outcomes(path)
     untried = [mutant for mutant in mutants if _key(*mutant) not in outcomes]
-    outcomes |= _run(untried, QUICK, path, jobs)
+    outcomes |= _run(tried, [(*mutant, QUICK) for mutant in untried], path, jobs)
     survivors = [
         mutant
         for mutant in mutants
         if outcomes[_key(*mutant)].result == SURVIVED and outcomes[_key(*mutant)].effort == QUICK
     ]
     if full:
-        outcomes |= _run(survivors, FULL, path, jobs)
+        outcomes |= _run(tried, [(*mutant, FULL) for mutant in survivors], path, jobs)
     return [outcomes[_key(*mutant)] for mutant in mutants]
+
+
+def all_unedited(names: Iterable[str], path: Path, jobs: int) -> list[Outcome]:
+    """Return the outcome of each kernel without an edit at each tile, as all_outcomes does."""
+    outcomes = read_outcomes(path)
+    wanted = [(name, tile) for name in names for tile in range(len(kernels()[name]))]
+    keys = [(name, tile_text(kernels()[name][tile])) for name, tile in wanted]
+    left = [pair for pair, key in zip(wanted, keys, strict=True) if key not in outcomes]
+    outcomes |= _run(unedited, left, path, jobs)
+    return [outcomes[key] for key in keys]
 
 
 def _key(name: str, edit: Edit) -> tuple[str, str]:
@@ -382,16 +429,16 @@ def _key(name: str, edit: Edit) -> tuple[str, str]:
 
 
 def _run(
-    mutants: Sequence[tuple[str, Edit]], effort: str, path: Path, jobs: int
+    function: Callable[..., Outcome], wanted: Sequence[tuple[Any, ...]], path: Path, jobs: int
 ) -> dict[tuple[str, str], Outcome]:
-    """Return the outcomes of some mutants, and append them to a file as they come."""
-    print(f"{len(mutants)} mutants for the {effort} check", flush=True)
+    """Return the outcomes of some calls, and append them to a file as they come."""
+    print(f"{function.__name__}: {len(wanted)} to do", flush=True)
     outcomes: dict[tuple[str, str], Outcome] = {}
     with (
         ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
         path.open("a", encoding="utf-8") as file,
     ):
-        futures = [pool.submit(tried, name, edit, effort) for name, edit in mutants]
+        futures = [pool.submit(function, *arguments) for arguments in wanted]
         for future in as_completed(futures):
             outcome = future.result()
             outcomes[outcome.kernel, outcome.edit] = outcome
@@ -425,13 +472,14 @@ def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path, *, f
         raise click.UsageError(f"unknown kernel {', '.join(unknown)}: choose from {choices}")
     sources = {name: kernels()[name][0].source for name in names or SMALL_TILES}
     outcomes = all_outcomes(drawn(sources, count, seed), out, jobs, full=full)
+    originals = all_unedited(sources, out, jobs)
     explained = json.loads((FOLDER / "explained.json").read_text(encoding="utf-8"))
-    document = record(outcomes, explained, seed)
-    broken = {
-        f"{outcome.kernel} fails unedited: {outcome.detail}"
-        for outcome in outcomes
-        if outcome.result == ORIGINAL_FAILED
-    }
+    document = record(outcomes, originals, explained, seed)
+    broken = [
+        f"{unchanged.name} fails unedited: {unchanged.detail}"
+        for unchanged in originals
+        if unchanged.is_killed
+    ]
     if not names and not broken:
         write_text(RECORDED, document)
     frame = pd.DataFrame(outcomes)
@@ -441,7 +489,7 @@ def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path, *, f
         sep="\n",
     )
     if broken:
-        sys.exit("\n".join(sorted(broken)))
+        sys.exit("\n".join(broken))
     unexplained = [row["mutant"] for row in document["survivors"] if not row["explained"]]
     if unexplained:
         sys.exit("\n".join(["not explained:", *unexplained]))

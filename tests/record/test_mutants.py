@@ -15,6 +15,7 @@ from tests.record.mutants import (
     QUICK,
     SURVIVED,
     TOO_SLOW,
+    UNEDITED,
     Outcome,
     tried,
 )
@@ -147,13 +148,14 @@ def test_every_rung_has_two_tiles_that_differ():
         assert small.thread_count <= own.thread_count
 
 
-def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
-    wrong = mutants.checked(
-        rung("naive").with_text(rung("naive").source.replace("alpha * acc", "acc"))
-    )
-    monkeypatch.setattr(mutants, "original", lambda name, tile: wrong)
-    outcome = tried("shared", edit_of("shared", "alpha, beta", "beta", "1.0f"))  # which survives
-    assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
+def test_a_kernel_that_fails_unedited_is_told_and_a_right_one_passes(monkeypatch):
+    small, own = mutants.kernels()["shared"]
+    wrong = own.with_text(own.source.replace("alpha * acc", "acc"))
+    monkeypatch.setattr(mutants, "kernels", lambda: {"shared": (small, wrong)})
+    passed = mutants.unedited("shared", 0)
+    failed = mutants.unedited("shared", 1)
+    assert (passed.result, passed.is_killed) == (SURVIVED, False)
+    assert failed.is_killed and failed.tile == failed.edit == mutants.tile_text(own)
 
 
 KILLED = Outcome(
@@ -172,7 +174,10 @@ SURVIVOR = replace(KILLED, edit="1:1: < → !=", result=SURVIVED, detail="", til
 
 def test_the_table_counts_by_kernel_and_kind_and_a_survivor_has_its_reason():
     unchanged = replace(SURVIVOR, kind="name", edit="2:1: M → N", result=EQUAL)
-    document = mutants.record([KILLED, SURVIVOR, unchanged], {SURVIVOR.name: "the same trips"})
+    noted = replace(SURVIVOR, detail=mutants.SEPARATOR.join(["fp32", "a note", "of its own"]))
+    original = replace(noted, kind=UNEDITED, detail=mutants.SEPARATOR.join(["fp32", "a note"]))
+    explained = {SURVIVOR.name: "the same trips"}
+    document = mutants.record([KILLED, noted, unchanged], [original], explained)
     results = {"finding": 1, SURVIVED: 1, EQUAL: 1}
     assert document["rows"] == [{"kernel": "shared", "mutants": 3, "results": results}]
     assert [(row["kind"], row["mutants"]) for row in document["kinds"]] == [
@@ -184,8 +189,10 @@ def test_the_table_counts_by_kernel_and_kind_and_a_survivor_has_its_reason():
         "at the own tile only": 1,
         "by the full check only": 0,
     }
+    assert document["unedited"] == {"checks": 1, "refused": []}
     (survivor,) = document["survivors"]
     assert (survivor["mutant"], survivor["explained"]) == (SURVIVOR.name, "the same trips")
+    assert survivor["found"] == "of its own"
 
 
 def test_every_recorded_survivor_has_a_reason():
@@ -201,16 +208,16 @@ def test_a_stopped_run_goes_on_and_only_survivors_are_checked_in_full(tmp_path, 
     ]
     asked = []
 
-    def run(wanted, effort, path, jobs):
-        asked.append((effort, [str(edit) for _, edit in wanted]))
-        return {(n, str(e)): replace(found[str(e)], effort=effort) for n, e in wanted}
+    def run(function, wanted, path, jobs):
+        asked.extend((effort, str(edit)) for _, edit, effort in wanted)
+        return {(n, str(e)): replace(found[str(e)], effort=effort) for n, e, effort in wanted}
 
     monkeypatch.setattr(mutants, "_run", run)
     path = tmp_path / "outcomes.jsonl"
     row = asdict(KILLED) | {"source": mutants.digest("shared")}
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     outcomes = mutants.all_outcomes(mutations, path, jobs=1, full=True)
-    assert asked == [(QUICK, ["1:1: < → !="]), (FULL, ["1:1: < → !="])]
+    assert asked == [(QUICK, "1:1: < → !="), (FULL, "1:1: < → !=")]
     assert outcomes == [KILLED, replace(SURVIVOR, effort=FULL)]
 
 
