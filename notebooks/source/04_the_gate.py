@@ -298,9 +298,9 @@ lab.check_answer("04", answer)
 #
 # Each mutant is tried at two tiles, a small one and the rung's own, because some edits change nothing at one of them:
 # where BM equals BN, either name is right. The mutant is killed if the gate fails it at one tile. It is equivalent if
-# its machine code is the original's at both. The inputs and the effort are those of `worklog check --quick`. Mutants
-# that survive it are checked in full. `finding` is a race, an access out of bounds or another mistake that the
-# emulator reports.
+# its machine code is the original's at both. The inputs and the effort are those of `worklog check --quick`. The full
+# check then looks at survivors: the table says at how many. `finding` is a race, an access out of bounds or another
+# mistake that the emulator reports. The rungs are also checked without an edit, at both tiles: none may fail.
 
 # %%
 import json
@@ -316,6 +316,8 @@ print(f"{results.sum()} mutants of {len(mutants['rows'])} kernels, {killed['all'
 print(f"  at the rung's own tile only: {killed['at the own tile only']}")
 print(f"  by the full check only: {killed['by the full check only']}")
 print(f"{len(survivors)} survived, {in_full} of them checked in full")
+unedited = mutants["unedited"]
+print(f"{unedited['checks']} checks without an edit, {len(unedited['refused'])} failed")
 print(results.sort_values(ascending=False).to_string())
 
 # %% [markdown]
@@ -345,6 +347,20 @@ for row in mutants["kinds"]:
     by_kind[row["kind"]] = {"mutants": row["mutants"], "killed": row["mutants"] - not_killed}
     by_kind[row["kind"]] |= others
 pd.DataFrame(by_kind).T.sort_index()
+
+# %% [markdown]
+# An earlier run tried 24 edits of each rung and of small right kernels, at one tile and with fewer rules. These are
+# its results for the kernels that the table above leaves out:
+
+# %%
+earlier = json.loads(recordings("mutants")["2026-11-27"].read_text(encoding="utf-8"))
+names = {row["kernel"] for row in mutants["rows"]}
+others = [row for row in earlier["rows"] if row["kernel"] not in names]
+counts = pd.DataFrame([row["results"] for row in others]).sum().astype(int)
+print(
+    f"{earlier['utc'][:10]} · {earlier['label']}: {counts.sum()} mutants of {len(others)} kernels"
+)
+print(counts.sort_values(ascending=False).to_string())
 
 # %% [markdown]
 # **Where next:** [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) shows kernels that pass, one idea after the

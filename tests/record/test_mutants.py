@@ -195,8 +195,10 @@ def test_the_table_counts_by_kernel_and_kind_and_a_survivor_has_its_reason():
     assert survivor["found"] == "of its own"
 
 
-def test_every_recorded_survivor_has_a_reason():
-    recorded = json.loads(mutants.RECORDED.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["2026-11-27", mutants.RECORDED.stem])
+def test_every_recorded_survivor_has_a_reason(name):
+    path = mutants.FOLDER / f"{name}.json"
+    recorded = json.loads(path.read_text(encoding="utf-8"))
     assert recorded["rows"] and all(survivor["explained"] for survivor in recorded["survivors"])
 
 
