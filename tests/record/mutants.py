@@ -1,6 +1,7 @@
 """Put mutants of right kernels through the gate on the emulator.
 
-`python -m tests.record.mutants`; an hour on 2 cores. A run that is stopped goes on where it was.
+`python -m tests.record.mutants --out FILE`; an hour on 2 cores, without the full checks. A run that
+is stopped goes on where it was. `--count` takes the first mutants of the same draw.
 
 A mutant is a rung of the ladder with one edit. It is tried at two tiles, in turn at a small one and
 at the rung's own, and is killed if the gate fails it at either one. It is equivalent if its machine
