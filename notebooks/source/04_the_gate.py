@@ -320,22 +320,70 @@ lab.check_answer("04", answer)
 # ## Appendix: mutants
 #
 # A collection holds only the mistakes that somebody thought of. `python -m tests.record.mutants`, in a checkout of this
-# project, makes mistakes at random: it edits one place of a right kernel, such as an operator, an index, a bound or a
-# barrier, and puts the mutant through the gate on the emulator. `finding` is a race, an access out of bounds or another
-# mistake that the emulator reports. A mutant that survives shows a hole in the gate, unless its results are the
-# original's. Each survivor was looked at; these are the reasons.
+# project, makes mistakes at random. It edits one place of a rung: an operator, an index, a bound, a barrier, a stride,
+# the trips of a loop, a type, the buffer that is read. Then it puts the mutant through the gate on the emulator.
+#
+# Each mutant is tried at two tiles, a small one and the rung's own, because some edits change nothing at one of them:
+# where BM equals BN, either name is right. The mutant is killed if the gate fails it at one tile. It is equivalent if
+# its machine code is the original's at both. The inputs and the effort are those of `worklog check --quick`. The full
+# check then looks at survivors: the table says at how many. `finding` is a race, an access out of bounds or another
+# mistake that the emulator reports. The rungs are also checked without an edit, at both tiles: none may fail.
 
 # %%
-mutants = json.loads(next(iter(recordings("mutants").values())).read_text(encoding="utf-8"))
+mutants = json.loads(recordings("mutants")["ladder"].read_text(encoding="utf-8"))
 results = pd.DataFrame([row["results"] for row in mutants["rows"]]).sum().astype(int)
-print(
-    f"{mutants['utc'][:10]} · {mutants['label']}: {results.sum()} mutants of {len(mutants['rows'])} kernels"
-)
+killed, survivors = mutants["killed"], mutants["survivors"]
+in_full = sum(mutant["effort"] == "full" for mutant in survivors)
+print(f"{mutants['utc'][:10]} · {mutants['label']} · seed {mutants['seed']}")
+print(f"{results.sum()} mutants of {len(mutants['rows'])} kernels, {killed['all']} killed")
+print(f"  at the rung's own tile only: {killed['at the own tile only']}")
+print(f"  by the full check only: {killed['by the full check only']}")
+print(f"{len(survivors)} survived, {in_full} of them checked in full")
+unedited = mutants["unedited"]
+print(f"{unedited['checks']} checks without an edit, {len(unedited['refused'])} failed")
 print(results.sort_values(ascending=False).to_string())
-for reason, number in (
-    pd.Series([mutant["explained"] for mutant in mutants["survivors"]]).value_counts().items()
-):
-    print(f"{number:2} {reason}")
+
+# %% [markdown]
+# A mutant that survives shows a hole in the gate, unless its results are the original's. Each survivor was looked at.
+# These are the reasons, with the number of mutants that each one explains. A hole would be named as such. The last
+# line leaves out the mutants that don't compile, and the equivalent ones:
+
+# %%
+reasons = pd.Series([mutant["explained"] for mutant in survivors], dtype=str).value_counts()
+for reason, number in reasons.items():
+    print(f"{number:3} {reason}")
+holes = sum(number for reason, number in reasons.items() if reason.startswith("hole: "))
+print(f"killed: {killed['all']} of {killed['all'] + holes}, ", end="")
+print(f"{killed['all'] / (killed['all'] + holes):.1%}")
+
+# %% [markdown]
+# The same by kind of edit:
+
+# %%
+by_kind = {}
+for row in mutants["kinds"]:
+    others = {
+        name: row["results"].get(name, 0) for name in ("survived", "same code", "does not compile")
+    }
+    rest = sum(row["results"].get(name, 0) for name in ("time limit", "original failed"))
+    not_killed = sum(others.values()) + rest
+    by_kind[row["kind"]] = {"mutants": row["mutants"], "killed": row["mutants"] - not_killed}
+    by_kind[row["kind"]] |= others
+pd.DataFrame(by_kind).T.sort_index()
+
+# %% [markdown]
+# An earlier run tried 24 edits of each rung and of small right kernels, at one tile and with fewer rules. These are
+# its results for the kernels that the table above leaves out:
+
+# %%
+earlier = json.loads(recordings("mutants")["2026-11-27"].read_text(encoding="utf-8"))
+names = {row["kernel"] for row in mutants["rows"]}
+others = [row for row in earlier["rows"] if row["kernel"] not in names]
+counts = pd.DataFrame([row["results"] for row in others]).sum().astype(int)
+print(
+    f"{earlier['utc'][:10]} · {earlier['label']}: {counts.sum()} mutants of {len(others)} kernels"
+)
+print(counts.sort_values(ascending=False).to_string())
 
 # %% [markdown]
 # **Where next:** [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) shows kernels that pass, one idea after the

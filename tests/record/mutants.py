@@ -1,11 +1,14 @@
 """Put mutants of right kernels through the gate on the emulator.
 
-`python -m tests.record.mutants [KERNEL…]`; half an hour on 2 cores.
+`python -m tests.record.mutants --out FILE`; an hour on 2 cores, without the full checks. A run that
+is stopped goes on where it was. `--count` takes the first mutants of the same draw.
 
-A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit. The table
-counts what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It
-is wrong, and the gate has a hole, unless explained.json, beside the recorded tables, says why its
-results are the original's.
+A mutant is a rung of the ladder with one edit. It is tried at two tiles, in turn at a small one and
+at the rung's own, and is killed if the gate fails it at either one. It is equivalent if its machine
+code is the original's at both. `worklog check --quick` tries each mutant, and the full check those
+that survive. The table counts what became of them; notebook 04 shows it. A survivor is wrong, and
+the gate has a hole, unless explained.json, beside the recorded tables, says why its results are the
+original's.
 """
 
 from __future__ import annotations
@@ -17,34 +20,36 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from random import Random
 from typing import Any
-from zlib import crc32
 
 import click
 import pandas as pd
 
 from tests.record import recording
+from tests.record.mutations import Edit, drawn
+from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import CompileFailed, WorklogError
-from worklog.gate import edge_shapes
+from worklog.gate import SgemmChecker, edge_shapes
+from worklog.gate.bounds import check_array_bounds
 from worklog.kernel import Compiled, Kernel
-from worklog.kernel.emulated import build
-from worklog.kernel.ladder import RUNGS
+from worklog.kernel.emulated import EmulatedDevice, build
+from worklog.kernel.ladder import RUNGS, rung
 from worklog.kernel.ladder.rungs import equal_shares, split
 from worklog.kernel.resources import section
-from worklog.kernel.source import blank, uncommented
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape
-from worklog.runner.check import Checked, check
+from worklog.runs import Verdict
 from worklog.runs.files import write_text
 
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
+RECORDED = FOLDER / "ladder.json"
 SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async")
 SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
 ADDS_TO_C = "atomic_halves"
@@ -52,18 +57,57 @@ NOT_COMPILED = "does not compile"
 EQUAL = "same code"
 TOO_SLOW = "time limit"
 SURVIVED = "survived"
-ORIGINAL_FAILED = "original failed"
+UNEDITED = "unedited"
+# What isn't killed at one tile. The first of these at any tile is the mutant's result.
+NOT_KILLED = (TOO_SLOW, SURVIVED, EQUAL, NOT_COMPILED)
+QUICK = "quick"
+FULL = "full"
+COUNT = 1000
 SEED = 0
-LIMIT_S = 120.0
+SEPARATOR = " · "
+LIMIT_S = 300.0  # of a check, in seconds of the process
+BUDGET = 200_000  # instructions of a warp: several times what any rung needs at these shapes
+
+# A second tile of each rung: small, so that a check is short, and with other relations between its
+# sizes than the rung's own tile has, so that a swapped size shows. `shared` goes with the tile.
+QUADS = {"BM": 64, "BN": 32, "TM": 8, "TN": 4}
+WARPS = {"BM": 64, "BN": 32, "BK": 8, "WM": 32, "WN": 32}
+SMALL_TILES: dict[str, dict[str, int]] = {
+    "naive": {"BM": 16, "BN": 8},
+    "coalesced": {"BM": 4, "BN": 64},
+    "shared": {"BM": 16, "BN": 16, "BK": 16},
+    "tiles_1d": {"BM": 32, "BN": 32, "BK": 8, "TM": 4},
+    "tiles_2d": QUADS,
+    "vectorized": QUADS,
+    "conflict_free": QUADS,
+    "double_buffered": QUADS,
+    "autotuned": QUADS,
+    "pipelined": QUADS,
+    "register_banks": QUADS,
+    "warptiled": WARPS,
+    "lane_map": WARPS,
+    "async_copies": {**WARPS, "STAGES": 3},
+    "barriers": {**WARPS, "STAGES": 3},
+    "specialized": {"BM": 64, "BN": 256, "WM": 32, "WN": 64, "STAGES": 4},
+    "bulk_copies": {"BM": 64, "BN": 256, "WM": 32, "WN": 64, "STAGES": 4},
+    "tf32": {"BM": 64, "BN": 32, "BK": 32, "WM": 32, "WN": 32},
+    "tf32x3": {"BM": 64, "BN": 32, "BK": 32, "WM": 32, "WN": 32},
+}
+SHARED = {"specialized": 41472, "bulk_copies": 41472}  # bytes at the small tile
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a mutant.
 
-    result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED,
-        ORIGINAL_FAILED, or the stage of the gate that failed it
+    kind: of the edit, or UNEDITED
+    edit: its text, or the tile of an unedited kernel
+    result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED, or the stage
+        of the gate that failed it
     detail: of the stage, or the class and the notes of a survivor
+    tile: at which the gate failed it; "" if it failed at none
+    effort: QUICK or FULL, of the check that decided
+    seconds: of the process
     """
 
     kernel: str
@@ -72,6 +116,8 @@ class Outcome:
     edit: str
     result: str
     detail: str
+    tile: str
+    effort: str
     seconds: float
 
     @property
@@ -79,90 +125,168 @@ class Outcome:
         """The same as long as the edited line stays, whatever is inserted above it."""
         return f"{self.file}: {self.edit}"
 
+    @property
+    def is_killed(self) -> bool:
+        """Whether the gate failed the mutant."""
+        return self.result not in NOT_KILLED
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The gate's verdict on a kernel, and whether the emulator reported an error."""
+
+    verdict: Verdict
+    has_finding: bool
+
 
 class TimeLimit(Exception):
     """The mutant takes too long."""
 
 
 @cache
-def kernels() -> dict[str, Kernel]:
-    """Return the rungs, with as few blocks as show their idea, then small right kernels.
+def kernels() -> dict[str, tuple[Kernel, ...]]:
+    """Return the ladder, each rung at a small tile and at its own, and other right kernels.
 
-    The small ones are those of the tests that synchronise.
+    The others have one tile, and few blocks. They are the other rungs, and the small kernels of the
+    tests that synchronise.
     """
-    rungs = {rung.name: rung.at(Shape(130, 190, 700)) for rung in RUNGS}
-    rungs |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
-    small = {right.name: right.kernel for right in exploits() if not right.wrong}
+    tiles: dict[str, tuple[Kernel, ...]] = {}
+    for name, tile in SMALL_TILES.items():
+        small = rung(name).with_tile(**tile)
+        if name in SHARED:
+            small = small.with_launch(shared=SHARED[name])
+        tiles[name] = (small, rung(name))
+    others = {other.name: other.at(Shape(130, 190, 700)) for other in RUNGS}
+    others |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
+    for name, kernel in others.items():
+        tiles.setdefault(name, (kernel,))
+    for kernel in _small_kernels():
+        if SYNCHRONISES.search(kernel.source):
+            tiles[kernel.name] = (kernel,)
+    return tiles
+
+
+def _small_kernels() -> Iterator[Kernel]:
+    """Yield small right kernels of the tests."""
+    for exploit in exploits():
+        if not exploit.wrong:
+            yield exploit.kernel
     rules = "M % 16 == 0, N % 16 == 0, K % 16 == 0"
     dynamic = {"dynamic_tiles": 2048}
     for path in sorted(SMALL.glob("*.cu")):
-        words = {
-            "grid": "N / 16, M / 16",
-            "block": "16,16",
-            "domain": rules,
-            "shared": dynamic.get(path.stem, 0),
-        }
-        if path.stem != ADDS_TO_C:
-            small[path.stem] = Kernel.from_file(path, **words)
-    return rungs | {
-        name: kernel for name, kernel in small.items() if SYNCHRONISES.search(kernel.source)
-    }
+        if path.stem == ADDS_TO_C:
+            continue
+        yield Kernel.from_file(
+            path,
+            grid="N / 16, M / 16",
+            block="16,16",
+            domain=rules,
+            shared=dynamic.get(path.stem, 0),
+        )
 
 
-@cache
-def original(name: str) -> Checked:
-    """Return the verdict on the unedited kernel."""
-    return checked(kernels()[name])
+def tried(name: str, edit: Edit, effort: str = QUICK, limit_s: float = LIMIT_S) -> Outcome:
+    """Check a mutant at each tile until the gate fails it."""
+    started = time.process_time()
+    results = list[Found]()
+    for tile in range(len(kernels()[name])):
+        results.append(_found(name, edit, effort, tile, limit_s))
+        if results[-1].is_killed:
+            break
+    decisive = min(range(len(results)), key=lambda tile: results[tile].rank)
+    found = results[decisive]
+    kernel = kernels()[name][decisive]
+    return Outcome(
+        name,
+        kernel.file,
+        edit.kind,
+        str(edit),
+        found.result,
+        found.detail,
+        tile=tile_text(kernel) if found.is_killed else "",
+        effort=effort,
+        seconds=round(time.process_time() - started, 1),
+    )
 
 
-def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
-    """Compile a mutant, compare its code with the original's, and check it."""
+@dataclass(frozen=True)
+class Found:
+    """The result and the detail of an Outcome at one tile."""
+
+    result: str
+    detail: str = ""
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the gate failed the mutant."""
+        return self.result not in NOT_KILLED
+
+    @property
+    def rank(self) -> int:
+        """The place among the results of several tiles: the first one decides."""
+        return NOT_KILLED.index(self.result) + 1 if self.result in NOT_KILLED else 0
+
+
+def _found(name: str, edit: Edit, effort: str, tile: int, limit_s: float) -> Found:
+    """Compile a mutant at a tile, compare its code with the original's, and check it."""
 
     def stop(*_: object) -> None:
         raise TimeLimit
 
-    kernel = kernels()[name]
-    started = time.perf_counter()
-    signal.signal(signal.SIGALRM, stop)
+    kernel = kernels()[name][tile]
+    mutant = kernel.with_text(edit.applied(kernel.source))
+    signal.signal(signal.SIGPROF, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
-        result, detail = result_of(name, kernel.with_text(edit.applied(kernel.source)))
+        signal.setitimer(signal.ITIMER_PROF, limit_s)
+        if [*map(machine_code, kernel.passes)] == [*map(machine_code, mutant.passes)]:
+            return Found(EQUAL)
+        done = judged(mutant, effort)
     except TimeLimit:
-        result = TOO_SLOW
-        detail = f"{limit_s:g} s"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    seconds = round(time.perf_counter() - started, 1)
-    return Outcome(name, kernel.file, edit.kind, str(edit), result, detail, seconds)
-
-
-def result_of(name: str, mutant: Kernel) -> tuple[str, str]:
-    """Return the result and the detail of an Outcome."""
-    try:
-        if [*map(machine_code, kernels()[name].passes)] == [*map(machine_code, mutant.passes)]:
-            return EQUAL, ""
-        done = checked(mutant)
-    except CompileFailed as error:
-        return NOT_COMPILED, str(error).splitlines()[0]
+        return Found(TOO_SLOW, f"{limit_s:g} s")
+    except (CompileFailed, UnsupportedInstruction) as error:
+        return Found(NOT_COMPILED, str(error).splitlines()[0])
     except WorklogError as error:
-        return type(error).__name__, str(error).splitlines()[0]
-    if not done.verdict.accepted:
-        stage = done.verdict.stages[-1]
-        has_finding = any(finding.is_error for finding in done.findings)
-        return ("finding" if stage.name == "launch" and has_finding else stage.name), stage.detail[
-            :200
-        ]
-    signal.setitimer(signal.ITIMER_REAL, 0)  # the limit is the mutant's
-    if not (right := original(name).verdict).accepted:
-        return ORIGINAL_FAILED, str(right.reason)
-    details = [str(done.verdict.precision)] if done.verdict.precision != right.precision else []
-    return SURVIVED, "; ".join(
-        [*details, *(str(note) for note in done.verdict.notes if note not in right.notes)]
+        return Found(type(error).__name__, str(error).splitlines()[0])
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return _verdict(done)
+
+
+def unedited(name: str, tile: int) -> Outcome:
+    """Check a kernel without an edit at one of its tiles: the gate must not fail it."""
+    started = time.process_time()
+    kernel = kernels()[name][tile]
+    found = _verdict(judged(kernel))
+    return Outcome(
+        name,
+        kernel.file,
+        UNEDITED,
+        tile_text(kernel),
+        found.result,
+        found.detail,
+        tile=tile_text(kernel) if found.is_killed else "",
+        effort=QUICK,
+        seconds=round(time.process_time() - started, 1),
     )
 
 
+def _verdict(done: Judged) -> Found:
+    """Return the stage that failed a kernel, or the class and the notes of one that passes."""
+    verdict = done.verdict
+    if verdict.accepted:
+        return Found(SURVIVED, SEPARATOR.join([str(verdict.precision), *map(str, verdict.notes)]))
+    stage = verdict.stages[-1]
+    is_finding = stage.name == "launch" and done.has_finding
+    return Found("finding" if is_finding else stage.name, stage.detail[:200])
+
+
+def tile_text(kernel: Kernel) -> str:
+    """Return the values of a template's parameters."""
+    return " ".join(f"{name}={value}" for name, value in kernel.template.items())
+
+
 def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
-    """Instructions, constants and shared memory of one pass."""
+    """Return the instructions, constants and shared memory of one pass."""
     compiled: Compiled = build(kernel.program)[0]
     sections = (
         section(compiled.cubin, f".{kind}.{compiled.symbol}") for kind in ("text", "nv.constant2")
@@ -170,29 +294,64 @@ def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
     return (*sections, compiled.shared_bytes)
 
 
-def checked(kernel: Kernel) -> Checked:
-    return check(kernel, edge_shapes(kernel.domain)[-1], on="emulated", seed=SEED)
+def judged(kernel: Kernel, effort: str = QUICK) -> Judged:
+    """Check a kernel by the stages of `worklog check`, quick or in full, until one fails.
+
+    Without the advice that `worklog check` looks for after a failure, which takes as long.
+    """
+    shape = edge_shapes(kernel.domain)[-1]
+    device = EmulatedDevice(budget=BUDGET)
+    subject = kernel.load(device)
+    checker = SgemmChecker(device, shape, SEED, quick=effort == QUICK, sweep=effort == FULL)
+    verdict = checker.check(subject)
+    is_finding = any(finding.is_error for finding in device.findings)
+    if verdict.accepted:
+        verdict = check_array_bounds(kernel, shape, BUDGET).added_to(verdict)
+    return Judged(verdict, has_finding=is_finding)
 
 
-def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:
+def record(
+    outcomes: Sequence[Outcome],
+    originals: Sequence[Outcome],
+    explained: Mapping[str, str],
+    seed: int = SEED,
+) -> dict[str, Any]:
     """Return the table as a document.
 
-    A row per kernel with the number of mutants of each result, and each survivor.
+    A row per kernel and one per kind, with the number of mutants of each result; the mutants that
+    one tile or one effort alone kills; and each survivor, with what the gate reports of it and not
+    of the original.
     """
-    results: dict[str, Counter[str]] = {}
-    for mutant in outcomes:
-        results.setdefault(mutant.kernel, Counter())[mutant.result] += 1
+    usual: dict[str, set[str]] = {}
+    for unchanged in originals:
+        usual.setdefault(unchanged.kernel, set()).update(unchanged.detail.split(SEPARATOR))
+    killed = [mutant for mutant in outcomes if mutant.is_killed]
+    tried_kernels = dict.fromkeys(mutant.kernel for mutant in outcomes)
+    own_tiles = {name: tile_text(tiles[-1]) for name, tiles in kernels().items()}
     return recording.document(
         "mutants",
-        [
-            {"kernel": name, "mutants": of.total(), "results": dict(of.most_common())}
-            for name, of in results.items()
-        ],
-        kinds=dict(Counter(mutant.kind for mutant in outcomes).most_common()),
+        _counted("kernel", [(mutant.kernel, mutant.result) for mutant in outcomes]),
+        kinds=_counted("kind", [(mutant.kind, mutant.result) for mutant in outcomes]),
+        seed=seed,
+        tiles={name: [*map(tile_text, kernels()[name])] for name in tried_kernels},
+        unedited={
+            "checks": len(originals),
+            "refused": [unchanged.name for unchanged in originals if unchanged.is_killed],
+        },
+        killed={
+            "all": len(killed),
+            "at the own tile only": sum(
+                mutant.tile == own_tiles[mutant.kernel] and len(kernels()[mutant.kernel]) > 1
+                for mutant in killed
+            ),
+            "by the full check only": sum(mutant.effort == FULL for mutant in killed),
+        },
         survivors=[
             {
                 "mutant": mutant.name,
-                "found": mutant.detail,
+                "kind": mutant.kind,
+                "effort": mutant.effort,
+                "found": _beside(mutant.detail, usual.get(mutant.kernel, set())),
                 "explained": explained.get(mutant.name, ""),
             }
             for mutant in outcomes
@@ -201,260 +360,130 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
     )
 
 
-# What stays: preprocessor lines, heads of templates and functions, static_asserts, launch bounds;
-# and casts to 64 bits, which matter beyond 2^31 elements only, where no check of a small shape
-# looks.
-KEPT = (
-    r"^[ \t]*#[^\n]*",
-    r"\btemplate\s*<[^{;()]*>",
-    r"\b__(?:global|device)__[^{;=]*(?=[{;=])",
-    r"\b(?:static_assert|__launch_bounds__|__align__)\s*\([^;{]*?\)(?=[;\s])",
-    r"^.*\"\+f\"\(.*\"\+f\"\(.*$",  # operands of a tensor instruction
-    r"\(size_t\)|\(long long\)",
-)
-OPERATORS = {
-    **{
-        "+": ("-",),
-        "-": ("+",),
-        "*": ("+", "/"),
-        "/": ("*", "%"),
-        "%": ("/",),
-        "<<": (">>",),
-        ">>": ("<<",),
-    },
-    **{
-        "&": ("|",),
-        "|": ("&",),
-        "^": ("|",),
-        "+=": ("=", "-="),
-        "-=": ("+=",),
-        "*=": ("=",),
-        "/=": ("*=",),
-    },
-    **{
-        "max": ("min",),
-        "min": ("max",),
-        "fmaxf": ("fminf",),
-        "atomicAdd": ("atomicMax",),
-        "atomicMax": ("atomicMin",),
-    },
-}
-BOUNDS = {
-    **{
-        "<": ("<=", ">"),
-        "<=": ("<",),
-        ">": (">=", "<"),
-        ">=": (">",),
-        "==": ("!=",),
-        "!=": ("==",),
-    },
-    **{"&&": ("||",), "||": ("&&",)},
-}
-NAMES = {
-    **{
-        "M": ("N", "K"),
-        "N": ("M", "K"),
-        "K": ("N", "M"),
-        "A": ("B",),
-        "B": ("A",),
-        "row": ("col",),
-        "col": ("row",),
-    },
-    **{
-        "BM": ("BN", "BK"),
-        "BN": ("BM", "BK"),
-        "BK": ("BM",),
-        "TM": ("TN",),
-        "TN": ("TM",),
-        "WM": ("WN",),
-    },
-    **{"WN": ("WM",), "threadIdx.x": ("threadIdx.y", "blockIdx.x"), "blockIdx.x": ("blockIdx.y",)},
-    **{
-        "blockIdx.y": ("blockIdx.x",),
-        "hi": ("lo",),
-        "lo": ("hi",),
-        "full": ("empty",),
-        "empty": ("full",),
-    },
-    **{"lane": ("warp",), "warp": ("lane",), "i": ("j",), "j": ("i",)},
-}
-SCALARS = {"alpha": ("1.0f", "-alpha", "beta"), "beta": ("1.0f", "0.0f", "alpha")}
-WAITS = re.compile(
-    r"__sync|__threadfence|wait|arrive|commit|fence|expect|init|hand_over|bar\.|setmaxnreg|atomic",
-    re.IGNORECASE,
-)
-CALL = re.compile(
-    r"(?<=[;{})\n])\s*(?P<call>(?:asm "
-    r"volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()"
-)
-ASSIGNMENT = re.compile(
-    r"^\s*(?!(?:const|int|float|unsigned|auto|bool|constexpr|extern|return|size_t|char|struct|for|if|while|else|else"
-    r"|Line|long|float2|float4|asm|__shared__)\b)(?P<it>\*?[\w(][^;{}=]*? [-+*/^|&]?= [^;{}]*;)",
-    re.MULTILINE,
-)
-LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+def _beside(detail: str, usual: Collection[str]) -> str:
+    """Return the parts of a detail that the original doesn't have."""
+    return SEPARATOR.join(part for part in detail.split(SEPARATOR) if part not in usual)
 
 
-@dataclass(frozen=True)
-class Edit:
-    """A text in place of another one.
+def _counted(name: str, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return a row per kernel or kind with its number of mutants of each result."""
+    results: dict[str, Counter[str]] = {}
+    for group, result in pairs:
+        results.setdefault(group, Counter())[result] += 1
+    return [
+        {name: group, "mutants": counts.total(), "results": dict(counts.most_common())}
+        for group, counts in results.items()
+    ]
 
-    start: its place in the source
-    line: the text of its line
-    column: the place in that text, from 1
-    nth: which of the lines with this text, from 1
+
+def digest(name: str) -> str:
+    """Return a short hash of a kernel's source, which its outcomes hold for."""
+    return sha256(kernels()[name][0].source.encode()).hexdigest()[:12]
+
+
+def read_outcomes(path: Path) -> dict[tuple[str, str], Outcome]:
+    """Return the outcomes of a file by kernel and edit, if the kernel's source is the same."""
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    if not path.exists():
+        return outcomes
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row.pop("source") == digest(row["kernel"]):
+            outcomes[row["kernel"], row["edit"]] = Outcome(**row)
+    return outcomes
+
+
+def all_outcomes(
+    mutants: Sequence[tuple[str, Edit]], path: Path, jobs: int, *, full: bool
+) -> list[Outcome]:
+    """Return the outcome of each mutant. Each is appended to the file as soon as it is known.
+
+    path: has the outcomes of a run that was stopped, which aren't tried again
+    full: check the mutants that survive the quick check in full
     """
-
-    kind: str
-    start: int
-    line: str
-    column: int
-    nth: int
-    old: str
-    new: str
-
-    def applied(self, source: str) -> str:
-        """Return the mutant, with as many lines as the source."""
-        lost = "\n" * (self.old.count("\n") - self.new.count("\n"))
-        return source[: self.start] + self.new + lost + source[self.start + len(self.old) :]
-
-    def __str__(self) -> str:
-        old, new = (re.sub(r"\s+", " ", text) for text in (self.old, self.new))
-        nth = f" ({self.nth})" if self.nth > 1 else ""
-        return f"{self.line}{nth}:{self.column}: {old} → {new or 'nothing'}"
+    outcomes = read_outcomes(path)
+    untried = [mutant for mutant in mutants if _key(*mutant) not in outcomes]
+    outcomes |= _run(tried, [(*mutant, QUICK) for mutant in untried], path, jobs)
+    survivors = [
+        mutant
+        for mutant in mutants
+        if outcomes[_key(*mutant)].result == SURVIVED and outcomes[_key(*mutant)].effort == QUICK
+    ]
+    if full:
+        outcomes |= _run(tried, [(*mutant, FULL) for mutant in survivors], path, jobs)
+    return [outcomes[_key(*mutant)] for mutant in mutants]
 
 
-def edits(source: str) -> list[Edit]:
-    """Every edit of a source."""
-    bare = LITERAL.sub(lambda match: blank(match[0]), uncommented(source))
-    listed = list[Edit]()
-    lines = [" ".join(line.split()) for line in source.split("\n")]
-    for pattern in KEPT:
-        bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
-
-    def add(kind: str, start: int, old: str, *new: str) -> None:
-        number = source.count("\n", 0, start)
-        before = source[source.rfind("\n", 0, start) + 1 : start]
-        nth = lines[: number + 1].count(lines[number])
-        listed.extend(
-            Edit(kind, start, lines[number], len(before.lstrip()) + 1, nth, old, text)
-            for text in new
-        )
-
-    def swap(kind: str, pattern: str, words: Mapping[str, Sequence[str]]) -> None:
-        for match in re.finditer(pattern, bare):
-            add(kind, match.start(), match[0], *words.get(match[0], ()))
-
-    # With another order, a seed chooses other edits.
-    swap(
-        "operator", r"(?<= )(?:[-+*/%&|^]|[-+*/]=|<<|>>)(?= )|\b(?:f?max|f?min)f?(?=\()", OPERATORS
-    )
-    swap("operator", r"\batomic(?:Add|Max)(?=\()", OPERATORS)
-    swap("bound", r"(?<= )(?:[<>]=?|[=!]=|&&|\|\|)(?= )", BOUNDS)
-    for match in re.finditer(r"(?<![\w.])(\d+)((?:\.\d+)?f?)(?![\w.])", bare):
-        add(
-            "constant",
-            match.start(),
-            match[0],
-            *(number + match[2] for number in neighbours(match[1])),
-        )
-    for literal in LITERAL.finditer(
-        re.sub(r"//[^\n]*", lambda match: blank(match[0]), source)
-    ):  # inline assembly
-        for match in re.finditer(r"(?<=[ ,])\d+(?=[;,])", literal[0]):
-            add("constant", literal.start() + match.start(), match[0], *neighbours(match[0]))
-    for match in re.finditer(r"\[([^\[\]]+)\]\[([^\[\]]+)\]", bare):
-        add("index", match.start(), match[0], f"[{match[2]}][{match[1]}]")
-    swap("name", r"\b(?:threadIdx\.x|blockIdx\.[xy]|[A-Za-z_]+)\b", NAMES)
-    swap("alpha, beta", r"\b(?:alpha|beta)\b", SCALARS)
-    for match in re.finditer(r"\bif (\()", bare):
-        add("guard", match.start(1), bare[match.start(1) : closing(bare, match.start(1))], "(true)")
-    for match in CALL.finditer(bare):
-        end = closing(bare, match.end("call") - 1)
-        if bare[end : end + 1] == ";":
-            old = source[match.start("call") : end + 1]
-            add(
-                "synchronisation" if WAITS.search(old) else "statement",
-                match.start("call"),
-                old,
-                ";",
-            )
-    for match in ASSIGNMENT.finditer(bare):
-        add("statement", match.start("it"), source[match.start("it") : match.end("it")], ";")
-    return listed
+def all_unedited(names: Iterable[str], path: Path, jobs: int) -> list[Outcome]:
+    """Return the outcome of each kernel without an edit at each tile, as all_outcomes does."""
+    outcomes = read_outcomes(path)
+    wanted = [(name, tile) for name in names for tile in range(len(kernels()[name]))]
+    keys = [(name, tile_text(kernels()[name][tile])) for name, tile in wanted]
+    left = [pair for pair, key in zip(wanted, keys, strict=True) if key not in outcomes]
+    outcomes |= _run(unedited, left, path, jobs)
+    return [outcomes[key] for key in keys]
 
 
-def neighbours(number: str) -> list[str]:
-    """Return a number one larger, and one smaller if that isn't negative."""
-    return [str(int(number) + step) for step in (1, -1) if int(number) + step >= 0]
+def _key(name: str, edit: Edit) -> tuple[str, str]:
+    """Return the key of a mutant's outcome."""
+    return name, str(edit)
 
 
-def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
-    """Return up to `most` edits at random, in the order of the source.
-
-    As many of each kind as there are.
-    """
-    rng = Random(seed)
-    by_kind = {}
-    for edit in rng.sample(every, len(every)):
-        by_kind.setdefault(edit.kind, []).append(edit)
-    kept: list[Edit] = []
-    while len(kept) < most and any(by_kind.values()):
-        kept += [group.pop() for group in by_kind.values() if group]
-    return sorted(kept[:most], key=lambda edit: (edit.start, edit.new))
-
-
-def closing(text: str, start: int) -> int:
-    """Return the place behind the bracket that closes the one at `start`."""
-    depth = 0
-    for place in range(start, len(text)):
-        depth += (text[place] == "(") - (text[place] == ")")
-        if depth == 0:
-            return place + 1
-    return len(text)
+def _run(
+    function: Callable[..., Outcome], wanted: Sequence[tuple[Any, ...]], path: Path, jobs: int
+) -> dict[tuple[str, str], Outcome]:
+    """Return the outcomes of some calls, and append them to a file as they come."""
+    print(f"{function.__name__}: {len(wanted)} to do", flush=True)
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    with (
+        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
+        path.open("a", encoding="utf-8") as file,
+    ):
+        futures = [pool.submit(function, *arguments) for arguments in wanted]
+        for future in as_completed(futures):
+            outcome = future.result()
+            outcomes[outcome.kernel, outcome.edit] = outcome
+            row = asdict(outcome) | {"source": digest(outcome.kernel)}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+    return outcomes
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[KERNEL]...")
-@click.option("--count", default=24, show_default=True, help="Mutants of each kernel, at most.")
-@click.option("--seed", default=0, show_default=True, help="Chooses the edits.")
+@click.option("--count", default=COUNT, show_default=True, help="Mutants of all kernels.")
+@click.option("--seed", default=SEED, show_default=True, help="Seed of the edits.")
+@click.option("--full/--no-full", default=True, help="Check the survivors in full.")
+@click.option("--jobs", default=os.cpu_count(), show_default=True, help="Processes.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A CSV file with a line per mutant.",
+    required=True,
+    help="File of outcomes (JSON Lines), from which a stopped run goes on.",
 )
-def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
-    """Check mutants of each KERNEL (default: of all, and record them).
+def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path, *, full: bool) -> None:
+    """Check mutants of each KERNEL (default: of the ladder, and record them).
 
     Exits with 1 for a survivor without a reason, and for a kernel that fails itself: then nothing
     is recorded.
     """
-    known = kernels()
-    if unknown := sorted(set(names) - known.keys()):
-        raise click.UsageError(
-            f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}"
-        )
-    edits_of = {
-        name: chosen(edits(known[name].source), count, seed + crc32(name.encode()))
-        for name in names or known
-    }
-    wanted = [(name, edit) for name, chosen_edits in edits_of.items() for edit in chosen_edits]
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        outcomes = list(pool.map(tried, *zip(*wanted, strict=True)))
-    frame = pd.DataFrame(outcomes)
-    if out is not None:
-        frame.to_csv(out, index=False)
-    document = record(outcomes, json.loads((FOLDER / "explained.json").read_text(encoding="utf-8")))
-    broken = sorted(
-        {
-            f"{of.kernel} fails unedited: {of.detail}"
-            for of in outcomes
-            if of.result == ORIGINAL_FAILED
-        }
-    )
+    unknown = sorted(set(names) - kernels().keys())
+    if unknown:
+        choices = ", ".join(kernels())
+        raise click.UsageError(f"unknown kernel {', '.join(unknown)}: choose from {choices}")
+    sources = {name: kernels()[name][0].source for name in names or SMALL_TILES}
+    outcomes = all_outcomes(drawn(sources, count, seed), out, jobs, full=full)
+    originals = all_unedited(sources, out, jobs)
+    explained = json.loads((FOLDER / "explained.json").read_text(encoding="utf-8"))
+    document = record(outcomes, originals, explained, seed)
+    broken = [
+        f"{unchanged.name} fails unedited: {unchanged.detail}"
+        for unchanged in originals
+        if unchanged.is_killed
+    ]
     if not names and not broken:
-        (recorded,) = FOLDER.glob("2*.json")
-        write_text(recorded, document)
+        write_text(RECORDED, document)
+    frame = pd.DataFrame(outcomes)
     print(
         document["label"],
         pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(),
@@ -462,10 +491,9 @@ def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     )
     if broken:
         sys.exit("\n".join(broken))
-    if unexplained := [
-        survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]
-    ]:
-        sys.exit(f"not explained: {', '.join(unexplained)}")
+    unexplained = [row["mutant"] for row in document["survivors"] if not row["explained"]]
+    if unexplained:
+        sys.exit("\n".join(["not explained:", *unexplained]))
 
 
 if __name__ == "__main__":

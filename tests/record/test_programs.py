@@ -1,6 +1,6 @@
 """The programs that make recordings.
 
-Ported examples, mutants, kernels of public repositories, and intervals.
+Ported examples, mutants of code, kernels of public repositories, and intervals.
 """
 
 import ast
@@ -22,11 +22,9 @@ from pytest import approx
 
 from notebooks.story.tables import power_cap
 from tests.helpers import GPU, small_run
-from tests.record import compare, corpus, mutants, mutants_fork, mutants_of_code, ported
+from tests.record import compare, corpus, mutants_fork, mutants_of_code, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
-from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
-from worklog.kernel import rung
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.problem import Point
@@ -217,79 +215,6 @@ def test_a_failed_example_is_a_row_of_the_record(folder, monkeypatch):
         and "one all: ValueError: invalid" in done.stdout
     )
     assert document["rows"][0]["why"][0].startswith("ValueError: invalid")
-
-
-SOURCE = Path(__file__).with_name("mutated.cu").read_text(encoding="utf-8")
-
-
-def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left():
-    every = edits(SOURCE)
-    kinds = [
-        "operator",
-        "bound",
-        "constant",
-        "index",
-        "name",
-        "guard",
-        "statement",
-        "synchronisation",
-    ]
-    assert {edit.kind for edit in every} == {*kinds, "alpha, beta"}
-    assert {SOURCE.count("\n", 0, edit.start) + 1 for edit in every} == {5, 6, 7, 8, 9, 10}
-    for edit in every:
-        mutant = edit.applied(SOURCE)
-        assert mutant != SOURCE and mutant.count("\n") == SOURCE.count("\n")
-    assert "bar.sync 1, 127;" in "".join(edit.applied(SOURCE) for edit in every)
-    assert chosen(every, 9, 1) == chosen(every, 9, 1) != chosen(every, 9, 2)
-    assert len({edit.kind for edit in chosen(every, 9, 1)}) == 9
-
-
-def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name():
-    names = [str(edit) for edit in edits(SOURCE)]
-    assert names == [str(edit) for edit in edits("// a comment\n" + SOURCE)]
-    again = SOURCE + SOURCE  # each line twice
-    assert len({(str(edit), edit.kind) for edit in edits(again)}) == len(
-        {(edit.start, edit.new, edit.kind) for edit in edits(again)}
-    )
-
-
-def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcome:
-    """Return what becomes of the first such edit of a kernel."""
-    every = edits(mutants.kernels()[name].source)
-    return tried(
-        name,
-        next(e for e in every if (e.kind, e.new) == (kind, new) and e.old.startswith(old)),
-        **how,
-    )
-
-
-def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason():
-    survivor = Outcome("tiles", "tiles.cu", "bound", "1:1: < → !=", SURVIVED, "", 0.1)
-    done = [
-        tried_edit("guarded_tiles", "name", "row", "col"),
-        tried_edit("guarded_tiles", "alpha, beta", "alpha", "-alpha"),
-        tried_edit("tiles", "synchronisation", "__syncthreads", ";"),
-        survivor,
-        tried_edit("guarded_tiles", "statement", "As[", ";", limit_s=1e-6),
-    ]
-    results = [NOT_COMPILED, "exact on edge shapes", "finding", SURVIVED, TOO_SLOW]
-    assert [outcome.result for outcome in done] == results
-    document = mutants.record(done, {survivor.name: "the same trips"})
-    assert document["survivors"] == [
-        {"mutant": survivor.name, "found": "", "explained": "the same trips"}
-    ]
-    (path,) = mutants.FOLDER.glob("2*.json")
-    recorded = json.loads(path.read_text(encoding="utf-8"))
-    assert recorded["rows"] and all(survivor["explained"] for survivor in recorded["survivors"])
-
-
-def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
-    wrong = mutants.checked(
-        rung("naive").with_text(rung("naive").source.replace("alpha * acc", "acc"))
-    )
-    monkeypatch.setattr(mutants, "original", lambda name: wrong)
-    outcome = tried_edit("shared", "alpha, beta", "beta", "1.0f")  # which survives
-    assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
 
 
 def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
