@@ -45,6 +45,7 @@ import importlib.util
 from pathlib import Path
 
 if importlib.util.find_spec("worklog") is None:
+    checkout = Path.cwd().parent
     %pip install --quiet 'PACKAGE'
 """
 # Refers to a kernel that is gone; the text beside it stays.
@@ -91,7 +92,7 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     From its public address, as in Colab, else from the checkout in which the notebook lies. It is
     only in the .ipynb, since the .py is part of the checkout.
     """
-    package = f"gemm-worklog @ git+{address}" if address else "{Path.cwd().parent}"
+    package = f"gemm-worklog @ git+{address}" if address else "{checkout}"
     code = INSTALL if address else INSTALL_CHECKOUT
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
     return nbformat.v4.new_code_cell(code.replace("PACKAGE", package).strip(), metadata=metadata)

@@ -42,6 +42,7 @@ SIZE = 1024
 LONG_US = 20
 DIAGNOSED = "tests/exploits/wrong/missing_second_barrier.cu --emulate --seed 1"
 LINES = 7  # of what a check prints
+COLUMNS_OF_CODE = 92  # as wide as a block of code on GitHub
 RATES = ("share", "low", "high", "unknown")
 PICTURE = """\
 <picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">
@@ -159,7 +160,7 @@ def diagnosis() -> str:
     file, *options = DIAGNOSED.split()
     words = ["check", str(README.parent / file), *options]
     lines = CliRunner().invoke(main, words).stdout.splitlines()[:LINES]
-    wrapped = [textwrap.fill(line, 100, subsequent_indent="  ") for line in lines]
+    wrapped = [textwrap.fill(line, COLUMNS_OF_CODE, subsequent_indent="  ") for line in lines]
     return "\n".join(("```text", *wrapped, "```"))
 
 
