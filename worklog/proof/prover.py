@@ -97,7 +97,7 @@ class Prover:
     _inequalities: dict[Polynomial, Any] = field(default_factory=dict)
 
     def define(self, atom: Atom, *polynomials: Polynomial) -> None:
-        """SymbolicState that polynomials are at least 0 wherever an atom appears."""
+        """State that polynomials are at least 0 wherever an atom appears."""
         self.definitions[atom] = (*self.definitions.get(atom, ()), *map(tightened, polynomials))
 
     def proves(self, facts: Facts, goal: Polynomial) -> bool:
