@@ -60,7 +60,7 @@ lab.step("coalesced")
 
 # %% [markdown]
 # **What happened:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What
-# is missing is the question of [05_climbing_the_ladder](05_climbing_the_ladder.ipynb).
+# is missing is the question of [04_climbing_the_ladder](04_climbing_the_ladder.ipynb).
 #
 # ## 2. Gate, then time
 #
@@ -157,7 +157,7 @@ lab.check_answer("00", answer)
 # 1. Its tile is 64 × 64, the tile of later rungs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks
 #    for the 132 multiprocessors of an H200, so half of them have no work, and each of the others has a single block.
 #    The blocks of `tiles_1d` keep all of them busy. At 4096 there are enough blocks for the larger tile to pay off.
-#    ([06_roofline](06_roofline.ipynb), section 5, separates the two effects.)
+#    ([07_roofline](07_roofline.ipynb), section 5, separates the two effects.)
 # 2. `lab.setting_effect("warptiled", [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so
 #    it reads about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as
 #    its launch. A kernel that is shorter than its launch looks slow: the next page shows this of cuBLAS.
@@ -167,15 +167,15 @@ lab.check_answer("00", answer)
 # **Where next:** the story, in this order:
 #
 # 1. [01_four_gremlins](01_four_gremlins.ipynb): two mistakes that cancel, taken apart.
-# 2. [08_your_own_kernel](08_your_own_kernel.ipynb): a kernel of your own, its bugs and its costs.
-# 3. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb): twelve steps and eight puzzles.
-# 4. [06_roofline](06_roofline.ipynb): what limits a kernel.
-# 5. [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb): the tile that fits a size.
-# 6. [12_past_cublas](12_past_cublas.ipynb): what is left to gain on FP32 cores.
-# 7. [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
-# 8. [14_keep_and_compare](14_keep_and_compare.ipynb): whether a kernel became slower.
+# 2. [02_your_own_kernel](02_your_own_kernel.ipynb): a kernel of your own, its bugs and its costs.
+# 3. [04_climbing_the_ladder](04_climbing_the_ladder.ipynb): twelve steps and eight puzzles.
+# 4. [07_roofline](07_roofline.ipynb): what limits a kernel.
+# 5. [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb): the tile that fits a size.
+# 6. [09_past_cublas](09_past_cublas.ipynb): what is left to gain on FP32 cores.
+# 7. [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
+# 8. [11_keep_and_compare](11_keep_and_compare.ipynb): whether a kernel became slower.
 #
-# The reference: [02](02_the_harness.ipynb) the harness, [03](03_from_milliseconds_to_tflops.ipynb) TFLOP/s,
-# [04](04_the_gate.ipynb) the gate, [09](09_harnesses_compared.ipynb) other harnesses, [10](10_time_anything.ipynb) any
-# function, [11](11_bugs_in_famous_kernels.ipynb) bugs in famous kernels. `worklog article` in a terminal draws every
+# The reference: [12](12_the_harness.ipynb) the harness, [13](13_from_milliseconds_to_tflops.ipynb) TFLOP/s,
+# [14](14_the_gate.ipynb) the gate, [15](15_harnesses_compared.ipynb) other harnesses, [16](16_time_anything.ipynb) any
+# function, [17](17_bugs_in_famous_kernels.ipynb) bugs in famous kernels. `worklog article` in a terminal draws every
 # figure, and the examples in `notebooks/examples/` do one task each in at most 25 lines.

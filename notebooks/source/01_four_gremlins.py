@@ -86,10 +86,10 @@ print(
 # %% [markdown]
 # So on this card, in these runs, watching did all that a lock does. Don't conclude that clocks don't matter! Nothing pulled
 # them down here. Power does: `split`, which multiplies on tensor cores, runs into the limit of the card and takes its
-# clock from 1978 MHz, cuBLAS's, to 1670 ([notebook 13](13_fp32_on_tensor_cores.ipynb)): 16 % of any time. No lock keeps a
+# clock from 1978 MHz, cuBLAS's, to 1670 ([notebook 10](10_fp32_on_tensor_cores.ipynb)): 16 % of any time. No lock keeps a
 # clock that the power doesn't allow. What remains is to read it with each sample, and to say it beside the number.
 #
-# Not all kernels are like that: section 5 of [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
+# Not all kernels are like that: section 5 of [15_harnesses_compared](15_harnesses_compared.ipynb) has others.
 #
 # ## Gremlin 2: the launch is asynchronous
 #
@@ -145,7 +145,7 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 # %% [markdown]
 # **What happened:** the effect ends before. At 2048 the matrices fit into the 60 MiB of an H200's L2, and this kernel
 # gains nothing. What it gains below is not bandwidth either, but latency: it waits for each K tile
-# ([06_roofline](06_roofline.ipynb), section 4, counts the cycles). If you test a harness only at 2048 or 4096, you
+# ([07_roofline](07_roofline.ipynb), section 4, counts the cycles). If you test a harness only at 2048 or 4096, you
 # don't see that it needs a flush. (The picture states rates: where a time falls by a percentage, the rate rises by a
 # larger one.)
 #
@@ -219,5 +219,5 @@ lab.check_answer("01", answer)
 #
 # </details>
 #
-# **Where next:** [08_your_own_kernel](08_your_own_kernel.ipynb) puts a kernel of yours in front of gate and harness.
-# [02_the_harness](02_the_harness.ipynb) explains the harness and how it is calibrated with kernels of known length.
+# **Where next:** [02_your_own_kernel](02_your_own_kernel.ipynb) puts a kernel of yours in front of gate and harness.
+# [12_the_harness](12_the_harness.ipynb) explains the harness and how it is calibrated with kernels of known length.

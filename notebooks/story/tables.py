@@ -1,4 +1,4 @@
-"""Tables of the story: what warps wait for (05, 06, 12, 13), what hides L2's latency (06), power (13)."""
+"""Tables of the story: what warps wait for (04 to 07, 09, 10), what hides L2's latency (07), power (10)."""
 
 from __future__ import annotations
 

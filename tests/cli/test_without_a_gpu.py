@@ -246,7 +246,7 @@ def test_a_new_kernel_passes_as_it_is():
         "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n"
         in checked.stdout
     )
-    assert "u·D" in checked.stdout and "notebook 04 explains the stages, u·D" in checked.stdout
+    assert "u·D" in checked.stdout and "notebook 14 explains the stages, u·D" in checked.stdout
 
 
 def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch):

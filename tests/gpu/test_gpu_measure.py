@@ -290,6 +290,12 @@ def test_a_gpu_whose_memory_is_full_is_reported():
     )
 
 
+def test_what_never_ran_on_the_emulator_is_named_beside_a_gpu():
+    source = PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f; if (M == 50000021) acc = 1.0f;")
+    checked = check_in_child(kernel(source), SMALL)
+    assert "never ran: M == 50000021" in checked.verdict.result
+
+
 def test_the_gpu_that_is_current_is_the_one_that_measures():
     import cupy
 

@@ -33,7 +33,7 @@ RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
 }"""
 
 [FOUR] = re.findall(
-    r'FOUR = """\\\n(.*?)"""', sources(["08"])[0].read_text(encoding="utf-8"), re.DOTALL
+    r'FOUR = """\\\n(.*?)"""', sources(["02"])[0].read_text(encoding="utf-8"), re.DOTALL
 )
 EIGHT = FOUR.replace("64", "128").replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
 READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 1)["do_bench"]
@@ -63,67 +63,67 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("00", "split", "isn't a rung with a time at 256", "shared takes"),
         ("01", {"warmup": "none"}, r"changes the time by [+−]\d+\.\d %. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
-        ("02", 3, "their whole range is too narrow", "9 samples"),
-        ("02", 6, "begins before the second one. Hint: ", "9 samples"),
-        ("02", 12, "fewer are, too", "9 samples"),
-        ("03", 14.3, "a multiply-add is two operations", "28.6"),
-        ("03", 26.04, "tera is 10", "28.6"),
-        ("03", 0.02863, "150 µs are not 150 ms", "28.6"),
-        ("03", 2.863e13, "a TFLOP/s is 10", "28.6"),
-        ("03", 29.5, r"29\.5 TFLOP/s is too large\. Hint: each of", "28.6"),
-        ("03", 28.0, "28 TFLOP/s is too small", "28.6"),
-        ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
+        ("12", 3, "their whole range is too narrow", "9 samples"),
+        ("12", 6, "begins before the second one. Hint: ", "9 samples"),
+        ("12", 12, "fewer are, too", "9 samples"),
+        ("13", 14.3, "a multiply-add is two operations", "28.6"),
+        ("13", 26.04, "tera is 10", "28.6"),
+        ("13", 0.02863, "150 µs are not 150 ms", "28.6"),
+        ("13", 2.863e13, "a TFLOP/s is 10", "28.6"),
+        ("13", 29.5, r"29\.5 TFLOP/s is too large\. Hint: each of", "28.6"),
+        ("13", 28.0, "28 TFLOP/s is too small", "28.6"),
+        ("13", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
         (
-            "04",
+            "14",
             PLAIN.replace(" || col >= N", ""),
             "the article's rule fails it, too: .*out-of-bounds",
             "1.001",
         ),
-        ("04", PLAIN, "the gate passes it, so it is right. Hint: ", "1.001"),
-        ("04", "void f();", "no __global__ function", "1.001"),
-        ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
-        ("05", CONFLICTS, "conflicts alone", "too"),
-        ("05", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),
-        ("06", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
-        ("06", 80, "a smaller tile is right of it, too", "40"),
-        ("06", 33, "not a multiple of 8", "40"),
+        ("14", PLAIN, "the gate passes it, so it is right. Hint: ", "1.001"),
+        ("14", "void f();", "no __global__ function", "1.001"),
+        ("04", ALL_WAVEFRONTS, "conflicts included", "too"),
+        ("04", CONFLICTS, "conflicts alone", "too"),
+        ("04", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),
+        ("07", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
+        ("07", 80, "a smaller tile is right of it, too", "40"),
+        ("07", 33, "not a multiple of 8", "40"),
         (
-            "07",
+            "08",
             {"BM": 256, "BN": 256, "TM": 16},
             r"\d+ bytes spilled, .* Hint: .*fewer threads",
             "'TN': 8",
         ),
-        ("07", {}, "the rung's own tile", "'TN': 8"),
-        ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
+        ("08", {}, "the rung's own tile", "'TN': 8"),
+        ("08", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
         (
-            "08",
+            "02",
             PLAIN,
             "failed at exact on edge shapes: .* never written.* Hint: .*128 rows",
             "acc[8]",
         ),
         (
-            "08",
+            "02",
             EIGHT.replace("* b;", "* ((volatile float*)Bs)[16 * k + x];"),
             "more than 0.75. Hint: read each",
             "acc[8]",
         ),
-        ("10", "__global__ void k() {}", "softmax.cu has no host function solution", "fmaxf"),
-        ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
-        ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
+        ("16", "__global__ void k() {}", "softmax.cu has no host function solution", "fmaxf"),
+        ("16", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
+        ("17", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
         (
-            "11",
+            "17",
             RACED.replace("last = x[", "if (threadIdx.x == 0) last = x["),
             "no race; right are",
             "barrier",
         ),
-        ("12", 1.0, "no gain", "1.03"),
-        ("12", 4, "the number of waves", "1.03"),
-        ("12", 0.97, "the share of the time", "1.03"),
-        ("13", 27.9, "reading alone", "55.8"),
-        ("13", 41.9, "each element gives two halves", "55.8"),
-        ("14", 23.4, "some runs have two", "20.9"),
-        ("09", 1 / READ, "the longer time over", f"{READ:.2g}"),
-        ("09", 2.0, "the true speedup", f"{READ:.2g}"),
+        ("09", 1.0, "no gain", "1.03"),
+        ("09", 4, "the number of waves", "1.03"),
+        ("09", 0.97, "the share of the time", "1.03"),
+        ("10", 27.9, "reading alone", "55.8"),
+        ("10", 41.9, "each element gives two halves", "55.8"),
+        ("11", 23.4, "some runs have two", "20.9"),
+        ("15", 1 / READ, "the longer time over", f"{READ:.2g}"),
+        ("15", 2.0, "the true speedup", f"{READ:.2g}"),
     ],
 )
 def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, reason, unsaid):
@@ -136,12 +136,12 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, rea
 @pytest.mark.parametrize(
     ("notebook", "right"),
     [
-        ("03", 29.0),
-        ("03", 28.6),
-        ("05", float(f"{ALL_WAVEFRONTS - CONFLICTS:.2g}")),
-        ("13", 56),
-        ("14", 21),
-        ("09", float(f"{READ:.2g}")),
+        ("13", 29.0),
+        ("13", 28.6),
+        ("04", float(f"{ALL_WAVEFRONTS - CONFLICTS:.2g}")),
+        ("10", 56),
+        ("11", 21),
+        ("15", float(f"{READ:.2g}")),
     ],
 )
 def test_two_digits_are_enough(notebook, right):
@@ -151,17 +151,17 @@ def test_two_digits_are_enough(notebook, right):
 
 @pytest.mark.parametrize("wrong", [28.0, 30.0, 29.3])
 def test_more_digits_must_be_right_too(wrong):
-    assert not lab.check_answer("03", wrong).right
+    assert not lab.check_answer("13", wrong).right
 
 
 def test_one_tile_is_the_smallest_right_of_the_ridge():
-    assert sum(lab.check_answer("06", side).right for side in range(8, 257, 8)) == 1
+    assert sum(lab.check_answer("07", side).right for side in range(8, 257, 8)) == 1
 
 
 def test_without_an_answer_it_says_what_is_wanted():
-    assert sorted(EXERCISES) == [f"{number:02}" for number in range(15)]
+    assert sorted(EXERCISES) == [source.name[:2] for source in sources()]
     assert (
-        repr(lab.check_answer("06"))
+        repr(lab.check_answer("07"))
         == "not yet: there is no answer. Set `answer` to the side of a square tile"
     )
     with pytest.raises(BadSetting, match="no notebook '99'"):
@@ -169,28 +169,28 @@ def test_without_an_answer_it_says_what_is_wanted():
 
 
 def test_a_race_passes_the_articles_rule_where_the_results_are_right():
-    [source] = sources(["04"])
+    [source] = sources(["14"])
     right = source.read_text(encoding="utf-8").partition('RIGHT = """\\\n')[2].partition('"""')[0]
     raced = "__shared__ float last[2];\n  last[y % 2] = y;\n  float acc = 0.0f * last[x % 2];"
-    graded = lab.check_answer("04", right.replace("float acc = 0.0f;", raced))
+    graded = lab.check_answer("14", right.replace("float acc = 0.0f;", raced))
     assert graded.right, graded
     assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
-    graded = lab.check_answer("04", right.replace("__syncthreads();  // read", ""))
+    graded = lab.check_answer("14", right.replace("__syncthreads();  // read", ""))
     assert re.match(r"the article's rule fails it, too: max\|error\| ", graded.feedback), graded
 
 
 def test_the_first_answer_is_kept_beside_what_was_measured():
     assert "no predictions yet" in typed("journal").stdout
     for answer in (14.3150001, 28.63, "28.6"):
-        lab.check_answer("03", answer)
+        lab.check_answer("13", answer)
     assert lab.check_answer("00", "warptiled").right is False
     first, last = typed("journal").stdout.splitlines()[-2:]
     assert re.search(r"^\| 00 \|.*\| warptiled \| not found yet \| – \| 1 \|", first)
-    assert re.search(r"^\| 03 \|.*\| 14.32 \| 28.63 \| −50 % \| 2 \| 1024x4096x512", last)
+    assert re.search(r"^\| 13 \|.*\| 14.32 \| 28.63 \| −50 % \| 2 \| 1024x4096x512", last)
     path = runs_dir().parent / "journal.jsonl"
     path.write_text(path.read_text() + '{"exercise')
     assert "line 4 was cut short: remove it" in typed("journal").stderr
     path.unlink()
     path.mkdir()
-    assert "not kept in" in repr(lab.check_answer("03", 28.63))
+    assert "not kept in" in repr(lab.check_answer("13", 28.63))
     path.rmdir()

@@ -117,12 +117,12 @@ def test_the_arithmetic_of_02_and_03():
     )
     extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}
     assert extra == {0, 2 * shape.m * shape.n}, "an epilogue"
-    fp32, tf32, bf16 = (numbers(shown("03"), name)[0] for name in ("FP32", "TF32", "BF16"))
+    fp32, tf32, bf16 = (numbers(shown("13"), name)[0] for name in ("FP32", "TF32", "BF16"))
     assert 100 * fp32 < 1e-3 and fp32 < tf32 < bf16 < 1e-2
 
 
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
-    text = shown("05")
+    text = shown("04")
     limits = [
         re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE)
         for name in RUNGS
@@ -172,7 +172,7 @@ def test_the_roofs_of_06():
 
 
 def test_the_compilers_numbers_and_the_sweeps_answers_of_07():
-    text = shown("07")
+    text = shown("08")
     [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
     one, two, wide, squeezed = (
         [int(word) for word in line.split()[-3:]] for line in table.splitlines()
@@ -428,7 +428,7 @@ def test_12_one_row_is_read_faster_by_wide_tiles_and_marked_loads_unless_few_blo
 
 
 def test_12_four_shapes_are_left_at_which_best_is_slower_than_cublas():
-    table = shown("12").partition("1x4096x4096 ")[2].partition("geometric mean")[0]
+    table = shown("09").partition("1x4096x4096 ")[2].partition("geometric mean")[0]
     rows = re.findall(r"(\S+) +\S+ µs +([\d.]+) %", f"1x4096x4096 {table}")
     assert len(rows) == 11
     slower = [row for row, percent in rows if float(percent) < 100]
@@ -445,7 +445,7 @@ def test_13_the_pass_of_split_is_bound_by_dram_and_its_product_by_the_tensor_cor
         assert whole.us and first.us and whole.sm_mhz and first.sm_mhz
         assert whole.us / (whole.us - first.us) == approx(saved, abs=0.005)
         assert 1 - whole.sm_mhz / first.sm_mhz == approx(slower, abs=0.005)
-    assert re.findall(r"at (\d+)% of DRAM's peak rate", shown("13")) == ["79", "63"]
+    assert re.findall(r"at (\d+)% of DRAM's peak rate", shown("10")) == ["79", "63"]
     [counted] = (counted for counted in bounds.counters if counted.kernel == "split")
     units = {name: counted.values[name] for name in ("tensor cores", "issue slots", "L2", "DRAM")}
     assert max(units, key=units.__getitem__) == "tensor cores" and units["tensor cores"] > 80
@@ -466,7 +466,7 @@ def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_
     assert RUN.tool["commit"] != later.tool["commit"]
     first_day = measured("warptiled", 256).us or 0.0
     (other_day,) = (m.us or 0.0 for m in later.select("warptiled") if m.place == "256")
-    text = shown("14")
+    text = shown("11")
     rows = re.findall(r"(\d+) processes, (\d+): ([\d.]+) to ([\d.]+) µs", text)
     assert sum(int(count) for count, size, *_ in rows if size == "256") == 24
     of = {

@@ -25,7 +25,7 @@ STEPS = ("warptiled", "lane_map", "async_copies", "barriers", "specialized", "bu
 
 
 def test_only_the_launch_is_between_the_events():
-    [log] = [text for source, text in cells("02") if "take_batch(gpu" in source]
+    [log] = [text for source, text in cells("12") if "take_batch(gpu" in source]
     columns = zip(*(re.split(r" {2,}", line.strip()) for line in log.splitlines()), strict=True)
     for calls, event, launch in zip(columns, ("0", "2"), ("the kernel", "cuBLAS"), strict=True):
         first = calls.index(f"record_event {event}")
@@ -35,7 +35,7 @@ def test_only_the_launch_is_between_the_events():
 
 
 def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order():
-    text = shown("04")
+    text = shown("14")
     errors = {
         name: float(error)
         for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)
@@ -71,7 +71,7 @@ def test_the_counts_of_05():
     assert {share[name] for name in ("shared", "tiles_1d", *RUNGS[6:-1])} == {0}
     rungs = COUNTED.rungs
     assert 0.04 < rungs["shared"].sectors_per_fma / rungs["coalesced"].sectors_per_fma < 0.06
-    [text] = [shown for source, shown in cells("05") if "lab.counts(*changed)" in source]
+    [text] = [shown for source, shown in cells("04") if "lab.counts(*changed)" in source]
     plain, b, a, quads = (
         numbers(text, row)
         for row in (" vectorized", " rows of Bs.*?d", " rows of As.*?d", " a .*?apart")
@@ -84,7 +84,7 @@ def test_the_counts_of_05():
 
 def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes):
     (racy, race), (_, outside), (fixed, passed) = (
-        cell for cell in cells("08") if cell[0].startswith("%%rung")
+        cell for cell in cells("02") if cell[0].startswith("%%rung")
     )
     reads, writes = map(
         int, re.findall(r"reads \(line (\d+)\) and thread \d+ writes \(line (\d+)\)", race)[0]
@@ -112,7 +112,7 @@ def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes):
 def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half():
     [four] = [
         source.split('"""')[1].removeprefix("\\\n")
-        for source, _ in cells("08")
+        for source, _ in cells("02")
         if source.startswith("FOUR")
     ]
     eight = re.sub(r"\b64\b", "128", four).replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
@@ -132,14 +132,14 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean():
 
     The record has hundreds of kernels.
     """
-    shown_by = [text for _, text in cells("11")]
+    shown_by = [text for _, text in cells("17")]
     verdicts = [text for text in shown_by if text.startswith(("failed", "passed"))]
     assert [text.split()[0] for text in verdicts] == ["failed", "passed", "failed"]
     swapped = next(text for text in shown_by if text.startswith("grid"))
     assert re.findall("passed|failed", swapped) == ["passed", "failed", "passed"]
-    kinds = re.findall(r"^line \d+: ([\w-]+)", shown("11"), re.MULTILINE)
+    kinds = re.findall(r"^line \d+: ([\w-]+)", shown("17"), re.MULTILINE)
     assert kinds == ["shared-race"] * 3 + ["missing-wait", "undefined-shuffle"]
-    assert len(re.findall(r"^none", shown("11"), re.MULTILINE)) == 4
+    assert len(re.findall(r"^none", shown("17"), re.MULTILINE)) == 4
     rows = json.loads(recordings("corpus")["public_kernels"].read_text(encoding="utf-8"))["rows"]
     total, tried, covered = (
         sum(row[name] for row in rows) for name in ("kernels", "tried", "covered")
@@ -148,7 +148,7 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean():
 
 
 def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found():
-    text = shown("12")
+    text = shown("09")
     shapes = (
         r"([\d.]+)(?: +[\d.]+){3} .* multiply-adds$",
         r"([\d.]+) % +1\.5",
@@ -206,7 +206,7 @@ def test_what_12_says_of_its_timelines():
 
 
 def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range():
-    text = shown("13")
+    text = shown("10")
 
     def errors(name: str) -> list[float]:
         [line] = re.findall(rf"{name}: ((?:[\d.]+ at \d+,? ?)+)", text)

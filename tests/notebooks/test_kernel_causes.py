@@ -1,4 +1,4 @@
-"""The reasons in kernels' headers and in notebooks 03, 05, 07, 12 and 13.
+"""The reasons in kernels' headers and in notebooks 04 to 06, 08 to 10 and 13.
 
 Each is held by the number that decides it.
 """

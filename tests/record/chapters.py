@@ -2,19 +2,19 @@
 
 `python -m tests.record.chapters tiles worklog/recordings/chapters/h100_tiles.jsonl` on a machine
 with a GPU; half a minute. `autotuned` and `pipelined` at each other's tile, beside the rungs before
-and after, for notebook 05.
+and after, for notebook 04.
 
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes.
-The rungs with tiles, with L2 flushed and left warm, for notebook 06.
+The rungs with tiles, with L2 flushed and left warm, for notebook 07.
 
 `python -m tests.record.chapters causes worklog/recordings/chapters/h200_causes.jsonl`; six minutes.
 Rungs in which one part of their step is undone, and rungs without the word in their symbol that
 keeps the order of multiply-adds; and what the warps of every rung wait for, as Nsight Compute
-counts it, for notebooks 05, 06, 12 and 13.
+counts it, for notebooks 04 to 07, 09 and 10.
 
 `python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels
 of one row, with loads that are marked as read once and without; `split` and its first pass; and
-what Nsight Compute counts of `best` and `split` where their speed ends, for notebooks 12 and 13.
+what Nsight Compute counts of `best` and `split` where their speed ends, for notebooks 09 and 10.
 """
 
 import sys

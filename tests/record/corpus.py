@@ -1,7 +1,7 @@
 """Try every kernel in folders of CUDA sources: `python -m tests.record.corpus FOLDER…` (no GPU).
 
 Without a folder, it clones the public repositories of repositories.txt, each at its commit, and
-records the table that notebook 11 shows, in an hour. --clones names a folder with clones as
+records the table that notebook 17 shows, in an hour. --clones names a folder with clones as
 OWNER/NAME, which needs no network. With --only-products, it takes minutes.
 
 A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are

@@ -1,6 +1,6 @@
 """Record how fast cuBLAS multiplies INT8, FP16 and FP32 on a card.
 
-At its power limit, for notebook 13.
+At its power limit, for notebook 10.
 
 `python -m tests.record.int8 worklog/recordings/int8/h200.json` on a machine with a GPU and PyTorch;
 half a minute. Each product is timed as worklog.time does, and launched in a row for two seconds, in

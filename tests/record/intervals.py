@@ -1,7 +1,7 @@
 """Records whether the 95 % intervals hold: in each of 25 processes, readings of the same kernels.
 
 `python -m tests.record.intervals worklog/recordings/intervals/h100.json` on a machine with a GPU;
-six minutes. The constants of worklog/runs/statistics.py, README and notebook 09 come from it.
+six minutes. The constants of worklog/runs/statistics.py, README and notebook 15 come from it.
 Physical pages, the event overhead and the gaps between kernels differ between processes, so the
 children start one after the other, and each calibrates the overhead for itself.
 """

@@ -6,7 +6,7 @@ is stopped goes on where it was. `--count` takes the first mutants of the same d
 A mutant is a rung of the ladder with one edit. It is tried at two tiles, in turn at a small one and
 at the rung's own, and is killed if the gate fails it at either one. It is equivalent if its machine
 code is the original's at both. `worklog check --quick` tries each mutant, and the full check those
-that survive. The table counts what became of them; notebook 04 shows it. A survivor is wrong, and
+that survive. The table counts what became of them; notebook 14 shows it. A survivor is wrong, and
 the gate has a hole, unless explained.json, beside the recorded tables, says why its results are the
 original's.
 """

@@ -2,8 +2,8 @@
 
 The source is a `.py` in notebooks/source/, the result `notebooks/*.ipynb`, in one canonical form.
 
-`python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02
-06_roofline` only these two.
+`python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 12
+07_roofline` only these two.
 """
 
 import os

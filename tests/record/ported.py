@@ -2,7 +2,7 @@
 
 `python -m tests.record.ported FOLDER` clones them below FOLDER and writes the ported files there.
 On a GPU, with `--out worklog/recordings/ported/h200.json`, it measures them by their own tool and
-by this package; notebook 10 shows both.
+by this package; notebook 16 shows both.
 """
 
 import difflib

@@ -22,6 +22,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.problem import Shape
 from worklog.runner.check import Checked, check, check_in_child
+from worklog.runner.child import Ended
+from worklog.runner.messages import CheckEnded
 
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
@@ -73,7 +75,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             r"(✓ .*\n)*✓ no race, .*\n.* registers .*\n"
             r"· at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, "
             r"bound by L1 lookups.*\n"
-            r"notebook 04 explains .*\ntime: \d+\.\d s\n\Z",
+            r"notebook 14 explains .*\ntime: \d+\.\d s\n\Z",
         ),
         (
             PLAIN.replace("col >= N", "col >= N - 1"),
@@ -569,3 +571,21 @@ def test_nan_of_a_value_that_was_never_set_names_its_line_and_no_access(start, u
         r"NaN or infinity: mine\.cu:([2-9]|\d\d) reads a value that was never set", reason
     )
     assert bool(lines) == unset and not (unset and "out of bounds" in reason)
+
+
+def test_beside_a_gpu_the_verdict_names_what_never_ran_on_the_emulator(monkeypatch):
+    source = PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f; if (M == 50000021) acc = 1.0f;")
+    kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
+    on_gpu = check(kernel, SMALL, on="emulated", seed=5)
+    on_gpu = replace(
+        on_gpu, label="live · a GPU", verdict=replace(on_gpu.verdict, never_ran=(), seed=5)
+    )
+    monkeypatch.setattr("worklog.runner.check.runs_live", lambda _kernel, on: on != "emulated")
+    monkeypatch.setattr(
+        "worklog.runner.child.run_child",
+        lambda *_words, **_named: iter([CheckEnded(on_gpu), Ended(None, 0)]),
+    )
+    both = check_in_child(kernel, SMALL, seed=5)
+    assert both.label.startswith("live · a GPU · beside emulated"), both.notes
+    assert [part.when for part in both.verdict.never_ran] == ["M == 50000021"]
+    assert "never ran: M == 50000021" in both.verdict.result

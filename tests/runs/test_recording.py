@@ -81,7 +81,7 @@ def test_its_numbers_belong_to_the_sources_in_kernels(h200):
 def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200):
     """Except at `pipelined`, whose tile is a smaller one.
 
-    Notebook 05 compares both rungs at this tile.
+    Notebook 04 compares both rungs at this tile.
     """
     rungs = [
         h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"

@@ -37,7 +37,7 @@ from worklog.runs.text import Progress
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 WATCH_S = 0.3
-EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
+EXPLAINED = "notebook 14 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*", "story/*.py")
 
 

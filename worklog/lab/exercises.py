@@ -76,7 +76,7 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     """Grade the answer to the exercise of a notebook.
 
     The grade displays itself. `worklog journal` has the first answers.
-    notebook: the notebook's number, as in "04"
+    notebook: the notebook's number, as in "14"
     answer: None returns what kind of answer the exercise asks for
     Raises BadSetting if no notebook has this number.
     """
@@ -408,17 +408,17 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
         dict,
         _shows_the_cold_start,
     ),
-    "02": ("a number of samples", Integral, _leaves_out_the_ends),
-    "03": ("a rate in TFLOP/s", Real, _rate),
-    "04": (TILED, str, _passes_the_articles_rule_only),
-    "05": ("a time in ms", Real, _without_conflicts),
-    "06": ("the side of a square tile", Integral, _right_of_the_ridge),
-    "07": ("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
-    "08": (TILED, str, _eight_elements),
-    "09": ("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
-    "10": ("the source of a solution, a string", str, _softmax_of_large_numbers),
-    "11": ("the source of the kernel k, a string", str, _without_a_race),
-    "12": ("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
-    "13": ("a time in µs", Real, _splitting),
-    "14": ("a share in percent", Real, _false_alarms),
+    "02": (TILED, str, _eight_elements),
+    "04": ("a time in ms", Real, _without_conflicts),
+    "07": ("the side of a square tile", Integral, _right_of_the_ridge),
+    "08": ("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
+    "09": ("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
+    "10": ("a time in µs", Real, _splitting),
+    "11": ("a share in percent", Real, _false_alarms),
+    "12": ("a number of samples", Integral, _leaves_out_the_ends),
+    "13": ("a rate in TFLOP/s", Real, _rate),
+    "14": (TILED, str, _passes_the_articles_rule_only),
+    "15": ("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
+    "16": ("the source of a solution, a string", str, _softmax_of_large_numbers),
+    "17": ("the source of the kernel k, a string", str, _without_a_race),
 }

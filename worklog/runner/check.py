@@ -620,13 +620,12 @@ def _answered(kernel: Kernel, answers: Sequence[Any], end: Any, seed: int) -> Ch
 
 def _with_emulated(checked: Checked, emulated: Checked) -> Checked:
     """Return one result with the stages of the GPU and of the emulator."""
-    stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.verdict.stages]
     return replace(
         emulated,
         shape=checked.shape,
         compiled=checked.compiled,
         label=f"{checked.label} · beside {emulated.label}",
-        verdict=checked.verdict.with_stage(*stages),
+        verdict=checked.verdict.beside_emulated(emulated.verdict),
         notes=tuple(dict.fromkeys(checked.notes + emulated.notes)),
         warnings=tuple(dict.fromkeys(checked.warnings + emulated.warnings)),
     )

@@ -140,6 +140,11 @@ class Verdict(Displayable):
         """Return the verdict with more stages."""
         return replace(self, stages=(*self.stages, *stages))
 
+    def beside_emulated(self, emulated: Verdict) -> Verdict:
+        """Return a GPU's verdict with the stages of the emulator, and what it saw never run."""
+        stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.stages]
+        return replace(self.with_stage(*stages), never_ran=emulated.never_ran)
+
     @property
     def accepted(self) -> bool:
         """Whether every stage passed."""

@@ -13,8 +13,8 @@ from worklog.site.glossary import with_terms
 from worklog.site.pages import site_page
 from worklog.site.steps import Steps
 
-# Notebooks of the story, in the order of reading. The others are the reference.
-STORY = ("00", "01", "08", "05", "06", "07", "12", "13", "14")
+# The first chapter that is reference. Those before it are the story.
+REFERENCE = "12_the_harness"
 SHORT = 60  # letters; after a shorter first sentence, the summary also has the second one
 BELIEVED = "What we believed"
 HAPPENED = "What happened"
@@ -53,9 +53,8 @@ def chapters(steps: Steps) -> list[Chapter]:
 
 
 def notebooks() -> list[Path]:
-    """Return the notebooks' files in the order of reading. Raises WorklogError."""
-    files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"))
-    return sorted(files, key=lambda file: (*STORY, file.name[:2]).index(file.name[:2]))
+    """Return the notebooks' files: their names are in the order of reading. Raises WorklogError."""
+    return sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"))
 
 
 def chapter_pages(written: list[Chapter]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from worklog.runner.sources import at_4096, holding
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import in_steps
 from worklog.runs.text import percent
-from worklog.site.chapters import STORY, Chapter, beliefs
+from worklog.site.chapters import REFERENCE, Chapter, beliefs
 from worklog.site.glossary import glossary
 from worklog.site.pages import HEADER, document, filled, read_part
 from worklog.site.steps import Steps
@@ -48,18 +48,19 @@ def front_page(
         sizes_run = in_steps()
     sizes, sizes_pictures = _chart("sizes", partial(plots.sizes, sizes_run), steps)
     peers, peers_pictures = _chart("peers", plots.peers, steps)
-    cards = [_card(chapter) for chapter in written]
+    story = [_card(chapter) for chapter in written if chapter.page < REFERENCE]
+    reference = [_card(chapter) for chapter in written if chapter.page >= REFERENCE]
     beliefs_count = sum(len(beliefs(chapter.body)) for chapter in written)
     body = filled(
         "site.html",
         header=HEADER,
         rungs=str(len(RUNGS)),
         first=written[0].page,
-        story=str(len(STORY)),
+        story=str(len(story)),
         warps="".join(_load(name) for name in TEASED),
-        chapters="".join(cards[: len(STORY)]),
+        chapters="".join(story),
         wrong=str(beliefs_count),
-        reference="".join(cards[len(STORY) :]),
+        reference="".join(reference),
         ladder=_ladder(ladder_run),
         sizes=sizes,
         peers=peers,

@@ -104,7 +104,7 @@ print(
 # ## 4. Of cuBLAS, in the same loop and on the same datapath
 #
 # cuBLAS runs in the same harness, alternating with the kernel, and the share is the middle of the ratios launch by
-# launch: it has an interval, and drift cancels ([02_the_harness](02_the_harness.ipynb), lesson 2). Now only one side
+# launch: it has an interval, and drift cancels ([12_the_harness](12_the_harness.ipynb), lesson 2). Now only one side
 # has a warm L2, as happens if the baseline's number comes from another script. Four shares of cuBLAS for one kernel at
 # one size:
 
@@ -146,7 +146,7 @@ for name, bits in {"FP32": 24, "TF32": 11, "BF16": 8}.items():
 
 # %% [markdown]
 # The article calls 1e-3 normal for FP32 and passes everything below 1e-2: it passes both tensor-core formats
-# ([04_the_gate](04_the_gate.ipynb)).
+# ([14_the_gate](14_the_gate.ipynb)).
 #
 # ## 5. The complete number
 #
@@ -167,11 +167,11 @@ print(run.label)
 
 # %%
 answer = None  # TFLOP/s
-lab.check_answer("03", answer)
+lab.check_answer("13", answer)
 
 # %% tags=["solution"]
 answer = 2 * 1024 * 4096 * 512 / 150e-6 / 1e12
-lab.check_answer("03", answer)
+lab.check_answer("13", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -190,4 +190,4 @@ lab.check_answer("03", answer)
 #
 # </details>
 #
-# **Where next:** [04_the_gate](04_the_gate.ipynb) shows how a kernel is checked before it is timed.
+# **Where next:** [14_the_gate](14_the_gate.ipynb) shows how a kernel is checked before it is timed.

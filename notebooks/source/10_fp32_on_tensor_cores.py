@@ -415,11 +415,11 @@ pd.DataFrame(shares).map("{:.1%}".format)
 
 # %%
 answer = None  # a time in µs
-lab.check_answer("13", answer)
+lab.check_answer("10", answer)
 
 # %% tags=["solution"]
 answer = 2 * 4096**2 * (4 + 2 * 2) / gpu.memory_peak_gbs / 1e3
-lab.check_answer("13", answer)
+lab.check_answer("10", answer)
 
 # %% [markdown]
 # The pass alone, beside the whole call, on another card:
@@ -462,5 +462,5 @@ print(profile.limit(counted))
 # </details>
 #
 # **Where next:** `worklog check split` puts rung 26 to the gate, on a GPU or on the emulator; its source is
-# `kernels/26_split.cu`. [14_keep_and_compare](14_keep_and_compare.ipynb) keeps such numbers, and finds what became
+# `kernels/26_split.cu`. [11_keep_and_compare](11_keep_and_compare.ipynb) keeps such numbers, and finds what became
 # slower.

@@ -350,11 +350,11 @@ busy
 
 # %%
 answer = None  # a speedup, 1.5 for 1.5 times as fast
-lab.check_answer("12", answer)
+lab.check_answer("09", answer)
 
 # %% tags=["solution"]
 answer = used[4096]["waves"] * sms / used[4096]["blocks"]
-lab.check_answer("12", answer)
+lab.check_answer("09", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -371,4 +371,4 @@ lab.check_answer("12", answer)
 #
 # </details>
 #
-# **Where next:** [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb) leaves the FP32 lanes.
+# **Where next:** [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb) leaves the FP32 lanes.

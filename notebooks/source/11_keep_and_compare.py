@@ -187,11 +187,11 @@ print(f"{rates['seconds']:.0f} s for a process with {rates['readings']} kernels 
 
 # %% tags=["exercise"]
 answer = None  # a share in percent
-lab.check_answer("14", answer)
+lab.check_answer("11", answer)
 
 # %% tags=["solution"]
 answer = 100 * (1 - (1 - 0.003) ** 78)
-lab.check_answer("14", answer)
+lab.check_answer("11", answer)
 
 # %% [markdown]
 # That is why a verdict is confirmed. Measure once more, in a new process, and give both runs: `worklog compare OLD
@@ -291,5 +291,5 @@ home.cleanup()
 # of cuBLAS agree within 0.9, so tiles that are closer are timed again in one loop. In a third sweep, of 16 tiles,
 # one worker was killed half-way. All 16 were measured, and none of them twice.
 #
-# **Where next:** [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) sweeps tiles on one card, and
-# [09_harnesses_compared](09_harnesses_compared.ipynb) compares harnesses instead of runs.
+# **Where next:** [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb) sweeps tiles on one card, and
+# [15_harnesses_compared](15_harnesses_compared.ipynb) compares harnesses instead of runs.

@@ -117,7 +117,7 @@ print(f"worklog with l2 = warm       {m.us * m.ratio:.1f} µs   {m.label}")
 # %% [markdown]
 # Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
 # in the cache. But a warm time must not be compared with a cold one. (At 2048 both groups read the same, although the
-# matrices fit into L2: [06_roofline](06_roofline.ipynb), section 4.) CuPy's benchmark has a warm L2, but no blocking
+# matrices fit into L2: [07_roofline](07_roofline.ipynb), section 4.) CuPy's benchmark has a warm L2, but no blocking
 # kernel, so the launch bubble lengthens its times, and it keeps the event overhead: 12 to 18 µs more than
 # `do_bench_cudagraph` at every size.
 #
@@ -134,7 +134,7 @@ plots.bars(
 
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement. Our harness stops when the median is known to ±0.5 %.
-# In this recording it left the buffers in one place. Now it moves them ([02_the_harness](02_the_harness.ipynb), lesson
+# In this recording it left the buffers in one place. Now it moves them ([12_the_harness](12_the_harness.ipynb), lesson
 # 3), and needs more samples, the more a time varies between launches and places. In a newer recording, on another GPU:
 
 # %%
@@ -174,7 +174,7 @@ print(
 # placements. An effect that is constant within one measurement and changes between measurements widens the scatter, and
 # the samples can't show it. Three such effects are known:
 #
-# - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), lesson 3). Our harness varies it, so the
+# - The placement of the buffers ([12_the_harness](12_the_harness.ipynb), lesson 3). Our harness varies it, so the
 #   interval contains it.
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So the
 #   pairs are compared at one clock. At a clock 1 % lower, a kernel takes from 0.1 % (cuBLAS at 256) to 1.0 % (cuBLAS at
@@ -207,7 +207,7 @@ for gate in (True, False):
 # - No harness on this page checks the output of a launch. A run of worklog does, for every timed launch. The new inputs
 #   and the check run between the launches, and lengthen cuBLAS at 256 by more than half a microsecond. The rungs in the
 #   same loop do not take longer, so this moves their share of cuBLAS. We believed that the check pushes a kernel's code
-#   out of the instruction caches, as cuBLAS does with a rung's ([02_the_harness](02_the_harness.ipynb), lesson 3). No
+#   out of the instruction caches, as cuBLAS does with a rung's ([12_the_harness](12_the_harness.ipynb), lesson 3). No
 #   measurement tests that for cuBLAS. Compare short kernels by the same gate.
 # - This page compares errors and seconds only. NVBench's axes and its comparison tool, FlashInfer's choice of back ends
 #   and Nsight's counters are good reasons to use these tools.
@@ -221,11 +221,11 @@ for gate in (True, False):
 
 # %%
 answer = None  # times as fast
-lab.check_answer("09", answer)
+lab.check_answer("15", answer)
 
 # %% tags=["solution"]
 answer = compared.us(KNOWN, 2)["do_bench"] / compared.us(KNOWN, 1)["do_bench"]
-lab.check_answer("09", answer)
+lab.check_answer("15", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -245,5 +245,5 @@ lab.check_answer("09", answer)
 #
 # </details>
 #
-# **Where next:** [10_time_anything](10_time_anything.ipynb) times functions that are no matrix product; `worklog peers`
+# **Where next:** [16_time_anything](16_time_anything.ipynb) times functions that are no matrix product; `worklog peers`
 # in a terminal makes a comparison of your own.

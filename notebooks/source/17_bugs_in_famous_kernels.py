@@ -376,11 +376,11 @@ extern "C" __global__ void k(const float* x, float* out, int n) {
 }
 """
 answer = None  # the source, with one line more
-lab.check_answer("11", answer)
+lab.check_answer("17", answer)
 
 # %% tags=["solution"]
 answer = VARIANCE.replace("  parts[t] = squares;", "  __syncthreads();\n  parts[t] = squares;")
-lab.check_answer("11", answer)
+lab.check_answer("17", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -400,5 +400,5 @@ lab.check_answer("11", answer)
 #
 # </details>
 #
-# **Where next:** try your own folder of kernels; [04_the_gate](04_the_gate.ipynb) explains the checks behind these
-# messages. [12_past_cublas](12_past_cublas.ipynb) goes on with the ladder.
+# **Where next:** try your own folder of kernels; [14_the_gate](14_the_gate.ipynb) explains the checks behind these
+# messages. [09_past_cublas](09_past_cublas.ipynb) goes on with the ladder.

@@ -140,7 +140,7 @@ waits("vectorized", "conflict_free", "double_buffered", "autotuned", "pipelined"
 
 # %% [markdown]
 # In `conflict_free`, warps wait for 14 % of their cycles for global memory, in `double_buffered` for less than 1 %. (A
-# second barrier, put back, costs 1 % of the time: notebook 05.) What is left for both are shared memory, barriers, and
+# second barrier, put back, costs 1 % of the time: notebook 04.) What is left for both are shared memory, barriers, and
 # operands of registers.
 #
 # ## 4. Who waits for a tile?
@@ -266,11 +266,11 @@ print("cuBLAS", *(f"{m.problem.m}: {m.of_ceiling:.1%}" for m in by_size.select("
 
 # %%
 answer = None  # the side of a tile
-lab.check_answer("06", answer)
+lab.check_answer("07", answer)
 
 # %% tags=["solution"]
 answer = next(side for side in range(8, 512, 8) if 2 * side**2 / (4 * 2 * side) > fp32 / l2)
-lab.check_answer("06", answer)
+lab.check_answer("07", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -297,4 +297,4 @@ lab.check_answer("06", answer)
 #
 # </details>
 #
-# **Where next:** [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) searches for the tile that fits a size.
+# **Where next:** [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb) searches for the tile that fits a size.

@@ -105,7 +105,7 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# It passes every stage ([04_the_gate](04_the_gate.ipynb) explains them), and has a row among the rungs. With a GPU, the
+# It passes every stage ([14_the_gate](14_the_gate.ipynb) explains them), and has a row among the rungs. With a GPU, the
 # row has a time, measured in one loop with cuBLAS. Without one, it states why there is no time.
 #
 # ## 3. What does it cost?
@@ -215,11 +215,11 @@ print(report(inspect(four)))
 
 # %%
 answer = None  # the source of a kernel
-lab.check_answer("08", answer)
+lab.check_answer("02", answer)
 
 # %% tags=["solution"]
 answer = FOUR.replace("64", "128").replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
-lab.check_answer("08", answer)
+lab.check_answer("02", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -238,5 +238,5 @@ lab.check_answer("08", answer)
 #
 # </details>
 #
-# **Where next:** [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) climbs from the first kernel to cuBLAS, with
+# **Where next:** [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) climbs from the first kernel to cuBLAS, with
 # eight puzzles that start in a cell as these.

@@ -162,7 +162,7 @@ else:
 #   that this is because 8 x 16 does more multiply-adds per float. But in the same block tile, 8 x 16 is faster at two
 #   of the four block tiles and slower at the other two. So the thread tile alone does not decide. In today's code,
 #   where 8 x 16 wins, both fetch a tile 1 multiply-add before its store; where it loses, 8 x 8 fetches it 236 and 250
-#   ahead, and 8 x 16 still 1 ([06_roofline](06_roofline.ipynb), section 4). The sweep doesn't isolate that.
+#   ahead, and 8 x 16 still 1 ([07_roofline](07_roofline.ipynb), section 4). The sweep doesn't isolate that.
 # - **Noise:** two tiles with the same machine code differ by some tenths of a percent. A smaller difference between
 #   other tiles means nothing.
 
@@ -194,7 +194,7 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Some ideas do not help. In [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) we pad the wrong matrix. Here are
+# Some ideas do not help. In [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) we pad the wrong matrix. Here are
 # two ideas about the compiler. **What we believed:** if we unroll the inner loop of `tiles_1d`, four neighbours in a
 # row of `As` become one load of 16 bytes.
 
@@ -244,11 +244,11 @@ compiled("warptiled", "cutlass", "another")
 from worklog import lab
 
 answer = None  # a dict of tile parameters, such as {'BM': 64}
-lab.check_answer("07", answer)
+lab.check_answer("08", answer)
 
 # %% tags=["solution"]
 answer = dict(BM=256, BN=128, TM=16, TN=8)
-lab.check_answer("07", answer)
+lab.check_answer("08", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -268,4 +268,4 @@ lab.check_answer("07", answer)
 #
 # </details>
 #
-# **Where next:** [12_past_cublas](12_past_cublas.ipynb) goes on where `warptiled` ends.
+# **Where next:** [09_past_cublas](09_past_cublas.ipynb) goes on where `warptiled` ends.

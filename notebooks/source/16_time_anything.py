@@ -98,7 +98,7 @@ for benchmark in declared(Path("examples") / "06_benchmarks.py"):
 # ## 3. The same work by other harnesses
 #
 # `worklog peers --bench examples/06_benchmarks.py --bench examples/09_triton_matmul.py` hands each declared point to
-# `do_bench`, NVBench, the GPU's tracer and the others of [notebook 09](09_harnesses_compared.ipynb). The table has
+# `do_bench`, NVBench, the GPU's tracer and the others of [notebook 15](15_harnesses_compared.ipynb). The table has
 # microseconds. NVBench batch, `do_bench_cudagraph` and worklog, hot measure with a warm L2.
 
 # %%
@@ -196,7 +196,7 @@ print(check(Solution.of(file, problem="softmax"), on="emulated"))
 
 # %%
 answer = None  # the source, a string
-lab.check_answer("10", answer)
+lab.check_answer("16", answer)
 
 # %% tags=["solution"]
 largest = """float most = -INFINITY;
@@ -211,7 +211,7 @@ largest = """float most = -INFINITY;
   __syncthreads();
   float sum = 0.0f;"""
 answer = SOFTMAX.replace("float sum = 0.0f;", largest).replace("expf(x[i])", "expf(x[i] - most)")
-lab.check_answer("10", answer)
+lab.check_answer("16", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -229,4 +229,4 @@ lab.check_answer("10", answer)
 # </details>
 #
 # **Where next:** [seeds](seeds.md) lists each feature of the five documents behind this project, with the command that
-# does it here; [11_bugs_in_famous_kernels](11_bugs_in_famous_kernels.ipynb) puts public kernels before the gate.
+# does it here; [17_bugs_in_famous_kernels](17_bugs_in_famous_kernels.ipynb) puts public kernels before the gate.

@@ -265,7 +265,7 @@ table[["proved", "claims", "seconds", "reason"]]
 # ## 7. Every time has its verdict
 #
 # A kernel could behave differently while it is timed. So each *timed* launch gets new inputs, and the gate checks its
-# output with projections, behind the event that ends it ([02_the_harness](02_the_harness.ipynb) shows where). A last
+# output with projections, behind the event that ends it ([12_the_harness](12_the_harness.ipynb) shows where). A last
 # stage checks the time itself: is it above the least time that the hardware allows? Each measurement keeps its verdict,
 # with the margins of the picture above.
 #
@@ -285,13 +285,13 @@ table[["proved", "claims", "seconds", "reason"]]
 
 # %%
 answer = None  # the source of a kernel, such as RIGHT.replace(…)
-lab.check_answer("04", answer)
+lab.check_answer("14", answer)
 
 # %% tags=["solution"]
 answer = RIGHT.replace(
     "alpha * acc :", "1.001f * alpha * acc :"
 )  # or one term of many that is missing
-lab.check_answer("04", answer)
+lab.check_answer("14", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -386,5 +386,5 @@ print(
 print(counts.sort_values(ascending=False).to_string())
 
 # %% [markdown]
-# **Where next:** [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) shows kernels that pass, one idea after the
+# **Where next:** [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) shows kernels that pass, one idea after the
 # other.

@@ -642,7 +642,7 @@ waits("conflict_free", "double_buffered")
 # ## 9. Autotuned
 #
 # The code has one parameter more: MIN_BLOCKS tells the compiler how many blocks must fit in an SM. A search chose the
-# tile ([07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) shows how). **What we believed:** 8 x 16 elements
+# tile ([08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb) shows how). **What we believed:** 8 x 16 elements
 # per thread are faster than 8 x 8, since a thread reads 24 floats for 128 multiply-adds instead of 16 for 64.
 
 # %%
@@ -652,7 +652,7 @@ lab.step("autotuned")
 # %% [markdown]
 # **What happened:** in the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and 7 %), and slower in
 # blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer warps fit on an
-# SM. The ratio alone doesn't decide; notebook 07 shows what else differs.
+# SM. The ratio alone doesn't decide; notebook 08 shows what else differs.
 #
 # ## 10. Pipelined fragments
 #
@@ -685,7 +685,7 @@ waits("autotuned", "pipelined", "register_banks")
 # %% [markdown]
 # For global memory, which `double_buffered` had dealt with! 17 % of its warps' cycles, and 1 % in `autotuned`. The
 # source fetches the next tile early in both. But at 128 x 128, the assembler moved the fetch down to the store: one
-# multiply-add lies between them, and 260 in `autotuned` ([notebook 06](06_roofline.ipynb), section 4).
+# multiply-add lies between them, and 260 in `autotuned` ([notebook 07](07_roofline.ipynb), section 4).
 #
 # ## 11. Register banks
 #
@@ -703,7 +703,7 @@ lab.register_reads("pipelined", "register_banks")
 
 # %% [markdown]
 # **What happened:** each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster. The order
-# isn't all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 06). Both
+# isn't all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 07). Both
 # hang on a word: with another one than "cutlass" in the symbol, the assembler takes its own order again, in the next
 # rung too.
 
@@ -774,14 +774,14 @@ lab.ladder("tiles_2d", 4096)
 
 # %%
 answer = None  # a time in ms
-lab.check_answer("05", answer)
+lab.check_answer("04", answer)
 
 # %% tags=["solution"]
 from worklog.kernel.ladder import memory_counts
 
 counts, gpu = memory_counts().rungs["vectorized"], worklog.open_run().gpu
 answer = (counts.wavefronts - counts.conflicts) / (gpu.multiprocessors * gpu.sm_clock_mhz * 1e3)
-lab.check_answer("05", answer)
+lab.check_answer("04", answer)
 
 # %% [markdown]
-# **Where next:** [06_roofline](06_roofline.ipynb) shows which roof of the machine limits each rung.
+# **Where next:** [07_roofline](07_roofline.ipynb) shows which roof of the machine limits each rung.

@@ -213,7 +213,7 @@ for kernel in ("vectorized", "cuBLAS"):
 # buffers. Most of it is the noise of its launches: shuffling gives nearly as much.
 #
 # **The process.** The event overhead, and the gap between two kernels of one launch, differ between processes. The
-# harness adds this from a recording ([09_harnesses_compared](09_harnesses_compared.ipynb), section 5). It is a part of
+# harness adds this from a recording ([15_harnesses_compared](15_harnesses_compared.ipynb), section 5). It is a part of
 # the interval of each measurement since then; in a ratio, what both kernels share cancels.
 #
 # **Where the code is.** In one loop, we measured copies of a rung that differ only in a comment. At 256, one copy of
@@ -282,11 +282,11 @@ plots.ablation(worklog.ablate("warptiled", [256, 1024, 4096]), "warptiled", 1024
 
 # %%
 answer = None  # a number of samples
-lab.check_answer("02", answer)
+lab.check_answer("12", answer)
 
 # %% tags=["solution"]
 answer = next(n for n in range(6, 100) if 2 * (1 + n) / 2**n < 0.05)
-lab.check_answer("02", answer)
+lab.check_answer("12", answer)
 
 # %% [markdown]
 # ## Exercises
@@ -306,5 +306,5 @@ lab.check_answer("02", answer)
 #
 # </details>
 #
-# **Where next:** [03_from_milliseconds_to_tflops](03_from_milliseconds_to_tflops.ipynb) turns a time into a rate and
+# **Where next:** [13_from_milliseconds_to_tflops](13_from_milliseconds_to_tflops.ipynb) turns a time into a rate and
 # into shares of a peak and of cuBLAS.
