@@ -128,7 +128,7 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     highlighting = ROOT / "worklog" / "lab" / "highlighting"  # JupyterLab's, outside the package
     wanted = {path.relative_to(ROOT).as_posix() for path in package if path.parent != highlighting}
     wanted |= {
-        f"worklog-{__version__}.data/data/share/jupyter/labextensions/worklog/{path.name}"
+        f"gemm_worklog-{__version__}.data/data/share/jupyter/labextensions/worklog/{path.name}"
         for path in highlighting.iterdir()
     }
     wanted |= {
