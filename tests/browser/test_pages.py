@@ -231,4 +231,3 @@ def test_a_bet_is_placed_by_keyboard_and_only_then_shows_the_answer(opened):
             expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
             expect(page.locator("#jupyterlab-splash")).to_have_count(0)
             assert axe_findings(page, ".worklog") == []
-            page.screenshot(path=f"/tmp/shot_{theme[-4:].strip()}.png")
