@@ -48,7 +48,7 @@ plots.ownership(access("naive"))
 # Here is every access of a block, one after the other. Hover or tap a lane, or use the arrow keys. `lab.access` also
 # takes your kernel, and so does `worklog inspect mine.cu --html out.html`.
 
-# %%
+# %% tags=["still:access_naive"]
 lab.access("naive")
 
 # %% [markdown]
@@ -143,7 +143,7 @@ display(lab.diff("naive", "coalesced"))
 display(plots.ownership(access("coalesced")))
 lab.step("coalesced")
 
-# %%
+# %% tags=["still:access_coalesced"]
 lab.access("coalesced")
 
 # %% [markdown]
@@ -278,7 +278,7 @@ display(lab.diff("coalesced", "shared", hunks=[1]))
 display(plots.ownership(access("shared")))
 lab.step("shared")
 
-# %%
+# %% tags=["still:access_shared"]
 lab.access("shared")
 
 # %% [markdown]

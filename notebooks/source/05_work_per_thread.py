@@ -107,7 +107,7 @@ display(lab.diff("shared", "tiles_1d", hunks=[3]))
 display(plots.ownership(access("tiles_1d")))
 lab.step("tiles_1d")
 
-# %%
+# %% tags=["still:access_tiles_1d"]
 lab.access("tiles_1d")
 
 # %% [markdown]
@@ -211,7 +211,7 @@ display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
 display(plots.ownership(access("tiles_2d")))
 lab.step("tiles_2d")
 
-# %%
+# %% tags=["still:access_tiles_2d"]
 lab.access("tiles_2d")
 
 # %% [markdown]
@@ -251,7 +251,7 @@ display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
 display(plots.ownership(access("vectorized")))
 lab.step("vectorized")
 
-# %%
+# %% tags=["still:access_vectorized"]
 lab.access("vectorized")
 
 # %% [markdown]
@@ -380,7 +380,7 @@ display(lab.diff("vectorized", "conflict_free", hunks=[1, 3]))
 display(plots.ownership(access("conflict_free")))
 lab.step("conflict_free")
 
-# %%
+# %% tags=["still:access_conflict_free"]
 lab.access("conflict_free")
 
 # %% [markdown]

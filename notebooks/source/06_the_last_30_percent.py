@@ -248,7 +248,7 @@ display(lab.diff("register_banks", "warptiled"))
 display(plots.ownership(access("warptiled")))
 lab.step("warptiled")
 
-# %%
+# %% tags=["still:access_warptiled"]
 lab.access("warptiled")
 
 # %% [markdown]

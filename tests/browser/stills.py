@@ -32,9 +32,19 @@ PANELS = {
     "panel": 'lab.panel("vectorized", 1024, l2="warm")',
     "panel_two_off": 'lab.panel("vectorized", 1024, l2="warm", queue=False)',
 }
-# The kernel, its warp, lane and step.
-PLACES = {"access": "naive/0/9/1", "access_vectorized": "vectorized/0/9/1"}
-IN_README = ("access", "panel")  # on dark pages, too; a notebook has no second picture for them
+# Rungs whose accesses the notebooks show.
+VIEWED = (
+    "naive",
+    "coalesced",
+    "shared",
+    "tiles_1d",
+    "tiles_2d",
+    "vectorized",
+    "conflict_free",
+    "warptiled",
+)
+LANE = 9
+IN_README = ("access_naive", "panel")  # on dark pages, too; a notebook has one picture for both
 THEMES = {"": "JupyterLab Light", "_dark": "JupyterLab Dark"}
 SCHEMES = {"": "light", "_dark": "dark"}
 # CSS pixels of the page, so that the picture is readable on a telephone, too.
@@ -49,17 +59,18 @@ def main() -> None:
     """Take every picture."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as home, chromium() as browser:
-        for name, place in PLACES.items():
-            kernel = place.partition("/")[0]
+        for rung in VIEWED:
+            name = f"access_{rung}"
+            document = access(rung).document
             file = Path(home) / f"{name}.html"
-            file.write_text(viewer([access(kernel).document]), encoding="utf-8")
+            file.write_text(viewer([document]), encoding="utf-8")
             for ending in endings(name):
                 page = browser.new_page(
                     viewport=ACCESS_VIEWPORT,
                     device_scale_factor=SCALE,
                     color_scheme=SCHEMES[ending],
                 )
-                page.goto(f"{file.as_uri()}#{place}")
+                page.goto(f"{file.as_uri()}#{rung}/0/{LANE}/{document['start']}")
                 take_access(page, f"{name}{ending}")
         with serving(Path(home)) as lab:
             take_panels(browser, lab)
