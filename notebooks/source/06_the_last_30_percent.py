@@ -77,7 +77,11 @@ from worklog.viewer.accesses import access
 # }
 
 # %% [markdown]
-# It is safe, because no warp can be two tiles ahead: each waits for all at the barrier of the tile in between.
+# <details><summary>Why it is safe</summary>
+#
+# No warp can be two tiles ahead: each waits for all at the barrier of the tile in between.
+#
+# </details>
 #
 # ### The bet
 #
