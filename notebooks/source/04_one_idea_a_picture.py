@@ -140,11 +140,13 @@ lab.bet("coalesced")
 
 # %%
 display(lab.diff("naive", "coalesced"))
-display(plots.ownership(access("coalesced")))
-lab.step("coalesced")
+plots.ownership(access("coalesced"))
 
 # %% tags=["still:access_coalesced"]
 lab.access("coalesced")
+
+# %%
+lab.step("coalesced")
 
 # %% [markdown]
 # “The floors say” is the ratio of two floors. A floor is the time of the slowest of four units if it never pauses:
@@ -275,11 +277,13 @@ lab.bet("shared")
 
 # %%
 display(lab.diff("coalesced", "shared", hunks=[1]))
-display(plots.ownership(access("shared")))
-lab.step("shared")
+plots.ownership(access("shared"))
 
 # %% tags=["still:access_shared"]
 lab.access("shared")
+
+# %%
+lab.step("shared")
 
 # %% [markdown]
 # How much less came from L2? **What we believed:** a twentieth, since each float is fetched once and serves 32 threads.
@@ -295,8 +299,9 @@ for name in ("naive", "coalesced", "shared"):
 print(label)
 
 # %% [markdown]
-# **What happened:** not one byte less. It was 15.4 GB before and 16.1 GB after, as Nsight Compute counted them at 4096. L1 had been catching the
-# repeats all along. What shared memory saves are the lookups: two for each multiply-add before, 0.06 now.
+# **What happened:** not one byte less. It was 15.4 GB before and 16.1 GB after, as Nsight Compute counted them at 4096.
+# L1 had been catching the repeats all along. What shared memory saves are the lookups: two for each multiply-add before,
+# 0.06 now.
 #
 # In their place come 1.56 wavefronts. (It would be two, but the compiler helps: four iterations read four neighbours in a
 # row of `As`, and it joins them to one 16-byte read.) They are the largest count now. How do you read less than two

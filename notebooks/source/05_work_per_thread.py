@@ -104,11 +104,13 @@ lab.bet("tiles_1d")
 
 # %%
 display(lab.diff("shared", "tiles_1d", hunks=[3]))
-display(plots.ownership(access("tiles_1d")))
-lab.step("tiles_1d")
+plots.ownership(access("tiles_1d"))
 
 # %% tags=["still:access_tiles_1d"]
 lab.access("tiles_1d")
+
+# %%
+lab.step("tiles_1d")
 
 # %% [markdown]
 # More than the floats say, since 2 / 1.125 is only 1.78. The viewer shows why: one 16-byte read brings four elements of
@@ -208,11 +210,13 @@ lab.bet("tiles_2d")
 
 # %%
 display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
-display(plots.ownership(access("tiles_2d")))
-lab.step("tiles_2d")
+plots.ownership(access("tiles_2d"))
 
 # %% tags=["still:access_tiles_2d"]
 lab.access("tiles_2d")
+
+# %%
+lab.step("tiles_2d")
 
 # %% [markdown]
 # Floats fell by 4.5, and wavefronts only from 0.66 to 0.52. Look at the orange in the picture: threads with neighbouring
@@ -232,8 +236,8 @@ lab.steps("tiles_1d", "tiles_2d BM=64 BN=64", "tiles_2d", sizes=[1024, 4096])
 #
 # ## 3. Four floats at a time
 #
-# `vectorized` reads and writes 16 bytes per access, so it needs a quarter of the instructions. And it stores A transposed
-# in shared memory, so that a thread's eight elements of it are neighbours. What is that worth, with the conflicts still
+# `vectorized` reads and writes 16 bytes at a time, so it needs a quarter of the accesses. And it stores A transposed in
+# shared memory, so that a thread's eight elements of it are neighbours. What is that worth, with the conflicts still
 # there?
 
 # %%
@@ -248,11 +252,13 @@ lab.bet("vectorized")
 
 # %%
 display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
-display(plots.ownership(access("vectorized")))
-lab.step("vectorized")
+plots.ownership(access("vectorized"))
 
 # %% tags=["still:access_vectorized"]
 lab.access("vectorized")
+
+# %%
+lab.step("vectorized")
 
 # %% [markdown]
 # Reads of `As` are wide now, and wavefronts fall from 0.52 to 0.34. But two conflicts are orange in the picture: a new
@@ -377,11 +383,13 @@ lab.bet("conflict_free")
 
 # %%
 display(lab.diff("vectorized", "conflict_free", hunks=[1, 3]))
-display(plots.ownership(access("conflict_free")))
-lab.step("conflict_free")
+plots.ownership(access("conflict_free"))
 
 # %% tags=["still:access_conflict_free"]
 lab.access("conflict_free")
+
+# %%
+lab.step("conflict_free")
 
 # %% [markdown]
 # 5 %, not a third. All that work, and nothing got busy. Nsight Compute counted at 2048:
