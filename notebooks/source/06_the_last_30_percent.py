@@ -83,7 +83,7 @@ from worklog.viewer.accesses import access
 #
 # </details>
 #
-# ### The bet
+# ### The bet on `double_buffered`
 #
 # `double_buffered` goes further. The block loads the next tile to registers before it computes this one, and stores it to
 # a second buffer afterwards. So the load has a whole tile's time to arrive, and one barrier per tile is left. Which of
