@@ -46,6 +46,7 @@ CLIPPED = """page => [...page.querySelectorAll('*')]
     .filter(part => part.checkVisibility() && part.clientWidth > 0
     && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
     .map(part => part.outerHTML)"""
+COLLAPSE = "() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel, page):
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, width):
-    page.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
+    page.evaluate(COLLAPSE)
     panel.get_by_role("button", name="all naive").click()
     expect(panel.get_by_text("with the gate off")).to_be_visible()
     page.set_viewport_size({"width": width, "height": 1000})
@@ -204,3 +205,29 @@ def test_a_rung_and_a_size_of_the_ladder_can_be_chosen(opened):
         view.get_by_role("combobox", name="size").select_option("1024")
         expect(shown).to_contain_text("vectorized at 1024")
         tab_to(page, view.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu"))
+
+
+def test_a_bet_is_placed_by_keyboard_and_only_then_shows_the_answer(opened):
+    with opened("bet", of_cells('from worklog import lab\nlab.bet("coalesced")')) as page:
+        view = cell(page, 0).locator(".worklog").first
+        slider = view.get_by_role("slider", name="coalesced")
+        expect(slider).to_have_attribute("aria-valuetext", "1 times as fast")
+        expect(view.get_by_role("img")).to_have_count(0)
+        tab_to(page, slider)
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        expect(slider).to_have_attribute("aria-valuetext", "31.6 times as fast")
+        tab_to(page, view.get_by_role("button", name="Bet"))
+        page.keyboard.press("Enter")
+        expect(view.get_by_role("img")).to_have_attribute("alt", re.compile("your bet: .* 31.6;"))
+        expect(view.get_by_role("status")).to_contain_text("you said 31.6")
+        expect(slider).to_be_disabled()
+        page.evaluate(COLLAPSE)
+        page.set_viewport_size({"width": 390, "height": 800})
+        clipped = view.evaluate(CLIPPED)
+        assert all('role="group"' in part for part in clipped), "only a chart scrolls in its box"
+        for theme in ("JupyterLab Light", "JupyterLab Dark"):
+            page.evaluate(THEME, theme)
+            expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+            expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+            assert axe_findings(page, ".worklog") == []

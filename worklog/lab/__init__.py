@@ -5,19 +5,19 @@ read runs, and start a child process for new ones. They never use CUDA themselve
 and style sheets are here, too, and also those of the access viewer.
 """
 
+from worklog.lab.bets import bet, step
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_tables import (
     counts,
     ladder_summary,
     register_reads,
     setting_effect,
-    step,
     steps,
 )
 from worklog.lab.listings import diff, source
 from worklog.lab.widgets import access, ladder, panel, timeline
 
 __all__ = [
-    "access", "check_answer", "counts", "diff", "ladder", "ladder_summary",
+    "access", "bet", "check_answer", "counts", "diff", "ladder", "ladder_summary",
     "panel", "register_reads", "setting_effect", "source", "step", "steps", "timeline",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 # A widget's scripts are one module: the last one uses the names of the files before it.
 PANEL_SCRIPTS = ("dom.js", "panel.js")
 RUNG_SCRIPTS = ("dom.js", "rung.js")
+BET_SCRIPTS = ("dom.js", "bet.js")
 ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
 
 

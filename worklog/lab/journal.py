@@ -1,6 +1,7 @@
-"""The journal of the exercises: each graded answer is a line of a file.
+"""The journal of exercises and bets: each graded answer and each bet is a line of a file.
 
-`worklog journal` prints the first answer to each exercise and what was measured.
+`worklog journal` prints the first answer to each exercise, the first bet on each step of the
+ladder, and what was measured.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from worklog.runs.sources import runs_dir
 from worklog.runs.text import Table, format_signed
 
 EMPTY = (
-    "there are no predictions yet: `lab.check_answer` in a notebook keeps your first answer to "
-    "its exercise"
+    "there are no predictions yet: in a notebook, `lab.bet` keeps your first bet on a step, and "
+    "`lab.check_answer` your first answer to the exercise"
 )
 FILE = "journal.jsonl"  # beside the folder of runs
 
@@ -23,7 +24,7 @@ FILE = "journal.jsonl"  # beside the folder of runs
 def add_to_journal(
     exercise: str, question: str, predicted: Any, measured: float | str, *, right: bool, label: str
 ) -> str:
-    """Add an answer to the journal.
+    """Add an answer or a bet to the journal.
 
     Returns the reason if that fails, else "".
     """

@@ -10,13 +10,11 @@ from typing import Unpack
 
 from worklog.errors import BadSetting
 from worklog.gpu.device import gpu_here
-from worklog.kernel import LADDER, Kernel, rung
+from worklog.kernel import Kernel, rung
 from worklog.kernel.inspection import inspect
-from worklog.kernel.ladder import busiest
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import bound, rung_bounds, spread, table
 from worklog.kernel.resources import MainLoop, loop_of, no_sass
-from worklog.lab.listings import CodeListing
 from worklog.lab.rung_pages import NONE, SIZE
 from worklog.problem import Shape, Sizes
 from worklog.runner.measure import pairs, results
@@ -24,49 +22,8 @@ from worklog.runs import Measurement, Run, same_card
 from worklog.runs.text import Cell, Table, change_in_percent, duration, percent
 from worklog.settings import PitfallSettings
 
-ALIKE = 1e-3  # floors that differ by less predict no change
 STEP_SIZES = [2048, 4096, 8192]
 LOOPS = "the main loop in machine code of sm_90"
-
-
-def step(after: str) -> CodeListing:
-    """Return the step to a rung from the rung before it, at 4096.
-
-    It has what Nsight Compute counted of the rung before, the floors, the time that they predict,
-    and the measured time: this machine's latest, else the recording's.
-    Raises BadSetting for a name without a step.
-    """
-    names = [record.name for record in LADDER]
-    if after not in names[1:]:
-        raise BadSetting(
-            f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}"
-        )
-    earlier = names[names.index(after) - 1]
-    run = results([earlier, after], [SIZE])
-    bounds = rung_bounds(run, SIZE)
-    old = bounds[earlier]
-    new = bounds[after]
-    floors = f"{duration(1e3 * old.ms)} ({old.limit}), now {duration(1e3 * new.ms)} ({new.limit})"
-    lines = [f"{earlier}: {busiest(earlier)}", f"floor:     {floors}"]
-    if old.measured_ms is None or new.measured_ms is None:
-        return CodeListing((*lines, f"{earlier} or {after} is not in this run: {run.label}"))
-    predicted = "no change"
-    if abs(new.ms / old.ms - 1) > ALIKE:
-        predicted = duration(1e3 * old.measured_ms * new.ms / old.ms)
-        predicted += f", {old.ms / new.ms:.2f} times as fast"
-    speedup = f"{old.measured_ms / new.measured_ms:.2f} times as fast"
-    share = run.select(after, SIZE)[0].ratio
-    if share is not None:
-        speedup += f"; {percent(share)} of cuBLAS"
-    lines += [f"predicted: {predicted}", f"measured:  {duration(1e3 * new.measured_ms)}, {speedup}"]
-    wavefronts = [
-        f"{2 * 32 * bound.counts.wavefronts / bound.shape.flops:.3f}" for bound in (old, new)
-    ]
-    if wavefronts != ["0.000", "0.000"]:
-        lines.append(
-            f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}"
-        )
-    return CodeListing((*lines, run.label, f"counts: {new.source}"))
 
 
 def ladder_summary() -> Table:

@@ -8,7 +8,7 @@ from worklog.kernel.ladder.counts import (
     memory_counts,
 )
 from worklog.kernel.ladder.names import RUNGS, rung, source_changed
-from worklog.kernel.ladder.recorded import busiest, counters, moved_from_l2
+from worklog.kernel.ladder.recorded import counters, moved_from_l2
 from worklog.kernel.ladder.rungs import FP32, LADDER, TENSOR
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "LadderCounts",
     "MemoryCounts",
     "block_traffic_bytes",
-    "busiest",
     "counters",
     "memory_counts",
     "moved_from_l2",

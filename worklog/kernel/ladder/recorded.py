@@ -73,13 +73,3 @@ def _label(document: dict[str, Any]) -> str:
         f"recorded · {document['device']} · {document['date']} · Nsight Compute "
         f"{document['ncu'].split()[1]}"
     )
-
-
-def busiest(rung: str) -> str:
-    """Describe the busiest unit of the GPU in a rung, with its share and the label.
-
-    Raises BadRunFile if the rung wasn't recorded.
-    """
-    table = counters([rung])
-    row = dict(zip(table.columns, table.rows[0], strict=True))
-    return f"{row['busiest']} {row[str(row['busiest'])]} busy, the busiest unit ({table.title})"
