@@ -39,8 +39,8 @@ LANES_LEFT = MARGIN_IN + 2 * (SIDE + GAP)
 WARP_SHADE = 0.3
 
 
-class Launch(NamedTuple):
-    """A launch, and its first block."""
+class BlockGrid(NamedTuple):
+    """The grid of a launch, and its first block."""
 
     kernel: str
     threads: int  # of a block
@@ -65,9 +65,9 @@ class Launch(NamedTuple):
 
 @style.chart
 def grid(traced: AccessTrace) -> Chart:
-    """Draw C with its blocks, the first block with its warps, and the lanes of its first warp.
+    """Draw the blocks of C, the warps of a block, and the lanes of a warp.
 
-    Each lane has the element of C that it stores, and its distance from the start of C. Raises
+    They are the first block and its first warp. Each lane has the element of C that it stores, and its distance from the start of C. Raises
     NothingToDraw if a lane of the first warp stores nothing.
     """
     launch = _launch(traced)
@@ -91,7 +91,7 @@ def grid(traced: AccessTrace) -> Chart:
     return chart
 
 
-def _launch(traced: AccessTrace) -> Launch:
+def _launch(traced: AccessTrace) -> BlockGrid:
     """Return what is drawn of a trace."""
     owners, _ = first_block(traced)
     rows, columns = owners.shape
@@ -102,18 +102,18 @@ def _launch(traced: AccessTrace) -> Launch:
             raise NothingToDraw(f"{traced.kernel.name}: thread {lane} stores no element of C")
         lanes.append((int(places[0][0]), int(places[0][1])))
     m, n, *_ = traced.document["matrices"]["C"]
-    return Launch(
+    return BlockGrid(
         traced.kernel.name, traced.kernel.thread_count, (m, n), (rows, columns), owners, lanes
     )
 
 
-def _finding(launch: Launch) -> str:
+def _finding(launch: BlockGrid) -> str:
     """Return how far apart neighbouring lanes store."""
     first, second, *_ = launch.bytes
     return f"{launch.kernel}: two neighbouring lanes store {second - first} bytes apart"
 
 
-def _alt(launch: Launch) -> list[str]:
+def _alt(launch: BlockGrid) -> list[str]:
     """Return the alt text: the grid, the block, and each lane's element and byte."""
     lanes = [
         f"lane {lane}: C[{row}][{column}], byte {byte}"
@@ -122,7 +122,7 @@ def _alt(launch: Launch) -> list[str]:
     return ["A grid of blocks, a block of warps, a warp of lanes", *_sizes(launch), *lanes]
 
 
-def _sizes(launch: Launch) -> list[str]:
+def _sizes(launch: BlockGrid) -> list[str]:
     """Return the sizes of the grid, of a block and of a warp."""
     grid_rows, grid_columns = launch.blocks
     return [
@@ -132,7 +132,7 @@ def _sizes(launch: Launch) -> list[str]:
     ]
 
 
-def _draw_blocks(chart: Chart, launch: Launch) -> None:
+def _draw_blocks(chart: Chart, launch: BlockGrid) -> None:
     """Draw C with a cell for each block, the first one shaded."""
     grid_rows, grid_columns = launch.blocks
     head, *_ = _sizes(launch)
@@ -152,7 +152,7 @@ def _draw_blocks(chart: Chart, launch: Launch) -> None:
     chart.write((MARGIN_IN, bottom - 0.05), below, color=MUTED)
 
 
-def _draw_warps(chart: Chart, launch: Launch) -> None:
+def _draw_warps(chart: Chart, launch: BlockGrid) -> None:
     """Draw the first block: every second warp is grey, the first warp pale, its lane 0 full."""
     _, head, _ = _sizes(launch)
     left = MARGIN_IN + SIDE + GAP
@@ -169,7 +169,7 @@ def _draw_warps(chart: Chart, launch: Launch) -> None:
     chart.write((left, bottom - 0.05), below, color=MUTED)
 
 
-def _draw_lanes(chart: Chart, launch: Launch) -> None:
+def _draw_lanes(chart: Chart, launch: BlockGrid) -> None:
     """Draw a cell for each lane of the first warp, with its element of C and its byte."""
     *_, head = _sizes(launch)
     bottom = _draw_head(chart, LANES_LEFT, head)

@@ -40,47 +40,47 @@ NOT_MEASURED = "not recorded"
 
 @style.chart
 def memories(run: Run) -> Chart:
-    """Draw the memories of a run's GPU: boxes with their sizes, and bars of how fast they are.
+    """Draw the memories of a run's GPU: a box with the size, bars of rate and latency.
 
     The bandwidth is that of all multiprocessors together. A memory without a recorded latency has
     no bar. Raises WorklogError for an architecture without known limits.
     """
-    found = known(run)
+    gpu_memories = known(run)
     texts = Texts(
         "memories",
-        finding=_finding(found),
-        subtitle=_subtitle(run, found),
-        footer=found.labels,
+        finding=_finding(gpu_memories),
+        subtitle=_subtitle(run, gpu_memories),
+        footer=gpu_memories.labels,
         alt=["The memories of a GPU, nearest to the multiply-adds first"]
-        + [_level_text(level, run) for level in found.levels],
+        + [_level_text(level, run) for level in gpu_memories.levels],
     )
-    height = PITCH * len(found.levels)
+    height = PITCH * len(gpu_memories.levels)
     chart = page(texts, HEAD + height)
     bottom = chart.body_bottom
     width = (WIDTH_IN - 2 * MARGIN_IN - LADDER - 2 * GAP) / 2
-    _draw_boxes(chart.axes_at(MARGIN_IN, bottom, LADDER, height), found.levels, run)
+    _draw_boxes(chart.axes_at(MARGIN_IN, bottom, LADDER, height), gpu_memories.levels, run)
     left = MARGIN_IN + LADDER + GAP
     _draw_bars(
         chart.axes_at(left, bottom, width, height),
-        [_rate(level) or 0.0 for level in found.levels],
-        [_rate_text(level) for level in found.levels],
-        [level.measured_gbs is not None for level in found.levels],
+        [_rate(level) or 0.0 for level in gpu_memories.levels],
+        [_rate_text(level) for level in gpu_memories.levels],
+        [level.measured_gbs is not None for level in gpu_memories.levels],
     )
     chart.write((left, chart.body_top), ["bandwidth"], BODY_PT, color=INK, weight="bold")
     left += width + GAP
     _draw_bars(
         chart.axes_at(left, bottom, width, height),
-        [level.latency_cycles or 0.0 for level in found.levels],
-        [_latency_text(level, run) for level in found.levels],
-        [True] * len(found.levels),
+        [level.latency_cycles or 0.0 for level in gpu_memories.levels],
+        [_latency_text(level, run) for level in gpu_memories.levels],
+        [True] * len(gpu_memories.levels),
     )
-    chart.write((left, chart.body_top), ["latency of a load"], BODY_PT, color=INK, weight="bold")
+    chart.write((left, chart.body_top), ["latency"], BODY_PT, color=INK, weight="bold")
     return chart
 
 
-def _finding(found: Memories) -> str:
+def _finding(gpu_memories: Memories) -> str:
     """Return how much more the nearest memory delivers than the farthest, or how much sooner."""
-    first, *_, last = found.levels
+    first, *_, last = gpu_memories.levels
     rates = [_rate(level) for level in (first, last)]
     nearest_gbs, farthest_gbs = (rate or 0.0 for rate in rates)
     finding = f"Registers deliver {nearest_gbs / farthest_gbs:.0f} times the bytes of {last.name}"
@@ -90,14 +90,14 @@ def _finding(found: Memories) -> str:
     return finding
 
 
-def _subtitle(run: Run, found: Memories) -> str:
+def _subtitle(run: Run, gpu_memories: Memories) -> str:
     """Return the explanation of the columns."""
     text = (
         f"{run.gpu.name}: {run.gpu.multiprocessors} multiprocessors (SMs) at "
         f"{run.gpu.sm_clock_mhz:.0f} MHz. Bandwidth is of all SMs together. Blue: measured; grey: "
         "the most that widths and clocks allow. A cycle is one of the SM's clock."
     )
-    if any(level.latency_cycles is None for level in found.levels):
+    if any(level.latency_cycles is None for level in gpu_memories.levels):
         text += " Latencies without a bar aren't recorded yet."
     return text
 

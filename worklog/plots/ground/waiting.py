@@ -59,7 +59,7 @@ def waiting(
     *,
     warps: Sequence[int] = (1, 8, 64),
 ) -> Chart:
-    """Draw when a unit is busy, if warps use it in turn and wait for a load between two turns.
+    """Draw when a unit is busy, if warps use it in turn and wait for loads between.
 
     It is a model: each turn is equally long, and each wait lasts the latency.
 
@@ -74,9 +74,9 @@ def waiting(
         name: [Turns(count, cycles, latency_cycles) for count in warps]
         for name, cycles in used_cycles.items()
     }
-    by_row = {
-        f"{name}, {_counted(turns.warps)}": turns for name in kernels for turns in kernels[name]
-    }
+    by_row = dict[str, Turns]()
+    for name, rows_of_kernel in kernels.items():
+        by_row |= {f"{name}, {_counted(turns.warps)}": turns for turns in rows_of_kernel}
     rows = Rows([*by_row], PITCH)
     until_cycles = PERIODS * latency_cycles
     texts = Texts(
@@ -119,14 +119,11 @@ def _draw_turns(axes: Axes, row_y: float, turns: Turns, until_cycles: float) -> 
     """Draw the turns of all warps in a row, and the share of the time that they fill."""
     top = row_y - HIGH / 2
     fill(axes, [Rectangle((0, top), until_cycles, HIGH)], FAINT)
-    for is_first in (False, True):
-        chosen = range(1) if is_first else range(1, turns.warps)
-        boxes = [
-            Rectangle((start, top), min(turns.used_cycles, until_cycles - start), HIGH)
-            for warp in chosen
-            for start in turns.starts(warp, until_cycles)
-        ]
-        fill(axes, boxes, ACCENT, 1.0 if is_first else SHADE)
+    boxes = list[Rectangle]()
+    for warp in range(1, turns.warps):
+        boxes += _boxes(turns, warp, top, until_cycles)
+    fill(axes, boxes, ACCENT, SHADE)
+    fill(axes, _boxes(turns, 0, top, until_cycles), ACCENT)
     annotate(
         axes,
         f"busy {_percent(turns.busy)}",
@@ -134,6 +131,14 @@ def _draw_turns(axes: Axes, row_y: float, turns: Turns, until_cycles: float) -> 
         color=INK,
         annotation_clip=False,
     )
+
+
+def _boxes(turns: Turns, warp: int, top: float, until_cycles: float) -> list[Rectangle]:
+    """Return the turns of a warp as boxes. top: their upper edge."""
+    return [
+        Rectangle((start, top), min(turns.used_cycles, until_cycles - start), HIGH)
+        for start in turns.starts(warp, until_cycles)
+    ]
 
 
 def _round_step(until_cycles: float) -> float:

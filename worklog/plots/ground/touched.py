@@ -27,15 +27,10 @@ INSIDE = 0.86  # of a column, that a float fills
 
 
 @dataclass(frozen=True)
-class Request:
+class Touched:
     """The floats that the lanes of a warp access at once, by their number from a line's start."""
 
     floats: tuple[int, ...]  # each once
-
-    @classmethod
-    def of(cls, indices: Sequence[int]) -> Request:
-        """Return the request of these floats, one for each lane."""
-        return cls(tuple(sorted({int(index) for index in indices})))
 
     @property
     def lines(self) -> list[int]:
@@ -56,12 +51,17 @@ class Request:
     @property
     def texts(self) -> list[str]:
         """The counts in words."""
-        used = 100 * len(self.floats) / (PER_SECTOR * len(self.sectors))
+        percent = 100 * len(self.floats) / (PER_SECTOR * len(self.sectors))
         return [
             _counted(len(self.lines), "line"),
-            f"{_counted(len(self.sectors), 'sector')}, {used:.3g} % used",
+            f"{_counted(len(self.sectors), 'sector')}, {percent:.3g} % used",
             f"if shared: {_counted(self.wavefronts, 'wavefront')}",
         ]
+
+
+def touched_by(indices: Sequence[int]) -> Touched:
+    """Return what a request touches. indices: the float of each lane."""
+    return Touched(tuple(sorted({int(index) for index in indices})))
 
 
 @style.chart
@@ -76,7 +76,7 @@ def touched(requests: Mapping[str, Sequence[int]]) -> Chart:
     """
     if not requests or not all(len(indices) for indices in requests.values()):
         raise NothingToDraw("there is no request with floats to draw")
-    by_name = {name: Request.of(indices) for name, indices in requests.items()}
+    by_name = {name: touched_by(indices) for name, indices in requests.items()}
     width = (WIDTH_IN - 2 * MARGIN_IN + GAP) / len(by_name) - GAP
     heads = {name: style.wrap(name, BODY_PT, width, bold=True) for name in by_name}
     head = style.line_height(BODY_PT, max(map(len, heads.values()))) + 0.06
@@ -103,7 +103,7 @@ def touched(requests: Mapping[str, Sequence[int]]) -> Chart:
     return chart
 
 
-def _finding(by_name: Mapping[str, Request]) -> str:
+def _finding(by_name: Mapping[str, Touched]) -> str:
     """Return the range of sectors and of wavefronts."""
     sectors = [len(request.sectors) for request in by_name.values()]
     wavefronts = [request.wavefronts for request in by_name.values()]
@@ -120,7 +120,7 @@ def _range(counts: Sequence[int], noun: str) -> str:
     return f"{min(counts)} to {_counted(max(counts), noun)}"
 
 
-def _draw(chart: Chart, request: Request, left: float, top: float, width: float) -> None:
+def _draw(chart: Chart, request: Touched, left: float, top: float, width: float) -> None:
     """Draw the lines of a request with the counts below them."""
     height = PITCH * len(request.lines)
     axes = chart.axes_at(left, top - height, width, height)
@@ -132,9 +132,9 @@ def _draw(chart: Chart, request: Request, left: float, top: float, width: float)
             (0, PITCH * row), PER_LINE, THICKNESS, facecolor="none", edgecolor=FAINT, linewidth=0.6
         )
         axes.add_patch(outline)
-    moved = [
-        PER_SECTOR * sector + number for sector in request.sectors for number in range(PER_SECTOR)
-    ]
+    moved = list[int]()
+    for sector in request.sectors:
+        moved += range(PER_SECTOR * sector, PER_SECTOR * (sector + 1))
     fill(axes, [_cell(index, rows) for index in moved], FAINT)
     fill(axes, [_cell(index, rows) for index in request.floats], ACCENT)
     chart.write((left, top - height - 0.04), request.texts, color=MUTED)
