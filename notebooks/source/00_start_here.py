@@ -52,15 +52,21 @@ lab.diff("naive", "coalesced")
 lab.access("naive")
 
 # %% [markdown]
-# **What we believed:** a warp needs 33 lookups in L1 (of a line of 128 bytes) for a multiply-add, and 2 after the
-# change, so `coalesced` is 16 times as fast.
+# L1 looks up one line of 128 bytes at a time. A warp needs 33 such lookups for a multiply-add, and 2 after the change.
+# How many times as fast is `coalesced`? Bet before you look.
 
 # %%
-lab.step("coalesced")
+lab.bet("coalesced")
 
 # %% [markdown]
-# **What happened:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What
-# is missing is the question of [04_climbing_the_ladder](04_climbing_the_ladder.ipynb).
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 16.5, and it was 11.5 times as fast.
+#
+# </details>
+#
+# The floors are the least times that the counts allow. They are known without a GPU, and give the direction and most of
+# the size. What is missing is the question of [04_one_idea_a_picture](04_one_idea_a_picture.ipynb).
 #
 # ## 2. Gate, then time
 #
@@ -168,12 +174,15 @@ lab.check_answer("00", answer)
 #
 # 1. [01_four_gremlins](01_four_gremlins.ipynb): two mistakes that cancel, taken apart.
 # 2. [02_your_own_kernel](02_your_own_kernel.ipynb): a kernel of your own, its bugs and its costs.
-# 3. [04_climbing_the_ladder](04_climbing_the_ladder.ipynb): twelve steps and eight puzzles.
-# 4. [07_roofline](07_roofline.ipynb): what limits a kernel.
-# 5. [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb): the tile that fits a size.
-# 6. [09_past_cublas](09_past_cublas.ipynb): what is left to gain on FP32 cores.
-# 7. [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
-# 8. [11_keep_and_compare](11_keep_and_compare.ipynb): whether a kernel became slower.
+# 3. [03_the_ground](03_the_ground.ipynb): what a warp, a sector and a floor are, drawn.
+# 4. [04_one_idea_a_picture](04_one_idea_a_picture.ipynb): the first steps of the ladder. You bet on each of them.
+# 5. [05_work_per_thread](05_work_per_thread.ipynb): registers instead of shared memory.
+# 6. [06_the_last_30_percent](06_the_last_30_percent.ipynb): what waits, up to cuBLAS.
+# 7. [07_roofline](07_roofline.ipynb): what limits a kernel.
+# 8. [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb): the tile that fits a size.
+# 9. [09_past_cublas](09_past_cublas.ipynb): what is left to gain on FP32 cores.
+# 10. [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
+# 11. [11_keep_and_compare](11_keep_and_compare.ipynb): whether a kernel became slower.
 #
 # The reference: [12](12_the_harness.ipynb) the harness, [13](13_from_milliseconds_to_tflops.ipynb) TFLOP/s,
 # [14](14_the_gate.ipynb) the gate, [15](15_harnesses_compared.ipynb) other harnesses, [16](16_time_anything.ipynb) any

@@ -238,5 +238,5 @@ lab.check_answer("02", answer)
 #
 # </details>
 #
-# **Where next:** [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) climbs from the first kernel to cuBLAS, with
-# eight puzzles that start in a cell as these.
+# **Where next:** [03_the_ground](03_the_ground.ipynb) introduces the words of the ladder: what a warp is, what a request
+# costs, and how fast a kernel can be at best.

@@ -140,7 +140,7 @@ waits("vectorized", "conflict_free", "double_buffered", "autotuned", "pipelined"
 
 # %% [markdown]
 # In `conflict_free`, warps wait for 14 % of their cycles for global memory, in `double_buffered` for less than 1 %. (A
-# second barrier, put back, costs 1 % of the time: notebook 04.) What is left for both are shared memory, barriers, and
+# second barrier, put back, costs 1 % of the time: notebook 06.) What is left for both are shared memory, barriers, and
 # operands of registers.
 #
 # ## 4. Who waits for a tile?

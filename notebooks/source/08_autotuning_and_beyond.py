@@ -194,7 +194,7 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Some ideas do not help. In [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) we pad the wrong matrix. Here are
+# Some ideas do not help. In [05_work_per_thread](05_work_per_thread.ipynb) we pad the wrong matrix. Here are
 # two ideas about the compiler. **What we believed:** if we unroll the inner loop of `tiles_1d`, four neighbours in a
 # row of `As` become one load of 16 bytes.
 

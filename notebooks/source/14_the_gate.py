@@ -386,5 +386,5 @@ print(
 print(counts.sort_values(ascending=False).to_string())
 
 # %% [markdown]
-# **Where next:** [04_climbing_the_ladder](04_climbing_the_ladder.ipynb) shows kernels that pass, one idea after the
+# **Where next:** [04_one_idea_a_picture](04_one_idea_a_picture.ipynb) shows kernels that pass, one idea after the
 # other.

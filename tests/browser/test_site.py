@@ -224,7 +224,7 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme)
 
 @pytest.mark.parametrize(
     ("width", "scheme", "chapter"),
-    [(390, "dark", "04_climbing_the_ladder"), (1440, "light", "02_your_own_kernel")],
+    [(390, "dark", "04_one_idea_a_picture"), (1440, "light", "02_your_own_kernel")],
 )
 def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, chapter):
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
@@ -367,7 +367,7 @@ def test_each_belief_stands_with_what_came_and_a_link(pages):
 
 
 def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages):
-    chapter = pages["04_climbing_the_ladder.html"]
+    chapter = pages["04_one_idea_a_picture.html"]
     terms = re.findall(
         r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter
     )
@@ -383,7 +383,7 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
 def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_nothing(pages):
     assert not any("Install worklog" in page for page in pages.values())
     assert 'href="index.html#panel">→ Try it' in pages["01_four_gremlins.html"]
-    assert re.search(r'href="access.html#\w+">→ Try it', pages["04_climbing_the_ladder.html"])
+    assert re.search(r'href="access.html#\w+">→ Try it', pages["04_one_idea_a_picture.html"])
 
 
 def test_a_run_without_an_unbiased_reading_is_no_panel():

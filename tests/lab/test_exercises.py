@@ -14,6 +14,7 @@ from tests.record.notebooks import sources
 from worklog import lab
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import memory_counts
+from worklog.kernel.prediction import bound
 from worklog.lab.exercises import EXERCISES
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.sources import runs_dir
@@ -24,6 +25,8 @@ ALL_WAVEFRONTS, CONFLICTS = (
     count / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3
     for count in (COUNTS.wavefronts, COUNTS.conflicts)
 )
+[WARPTILED] = worklog.open_run().select("warptiled", worklog.Shape.of(4096))
+OVER_FLOOR = (WARPTILED.us or 0) / (1e3 * bound(worklog.rung("warptiled")).ms)
 
 RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
   __shared__ float last;
@@ -86,9 +89,18 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("03", 3, "the number of lines", "12"),
         ("03", 13, "doesn't touch 13 sectors. Hint", "12"),
         ("03", 12.5, "the answer is a number of sectors, not float", "12 s"),
-        ("04", ALL_WAVEFRONTS, "conflicts included", "too"),
-        ("04", CONFLICTS, "conflicts alone", "too"),
-        ("04", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),
+        ("04", 4.5, "the share that comes from L2", "95.5"),
+        ("04", 0.955, "not a percentage", "95.5"),
+        ("04", 97.2, "count sectors, not the bytes", "95.5"),
+        ("04", 99.2, r"too large\. Hint: .*stores", "95.5"),
+        ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
+        ("05", CONFLICTS, "conflicts alone", "too"),
+        ("05", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),
+        ("06", 100 * (WARPTILED.ratio or 0), "reaches now", "127"),
+        ("06", 100 * OVER_FLOOR, "above its floor", "127"),
+        ("06", OVER_FLOOR * (WARPTILED.ratio or 0), "not a percentage", "127"),
+        ("06", 100 * (WARPTILED.ratio or 0) / OVER_FLOOR, "is faster than warptiled", "127"),
+        ("06", 150, r"too large\. Hint: how long does cuBLAS", "127"),
         ("07", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
         ("07", 80, "a smaller tile is right of it, too", "40"),
         ("07", 33, "not a multiple of 8", "40"),
@@ -143,7 +155,9 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, rea
     [
         ("13", 29.0),
         ("13", 28.6),
-        ("04", float(f"{ALL_WAVEFRONTS - CONFLICTS:.2g}")),
+        ("04", 96),
+        ("05", float(f"{ALL_WAVEFRONTS - CONFLICTS:.2g}")),
+        ("06", 130),
         ("10", 56),
         ("11", 21),
         ("15", float(f"{READ:.2g}")),

@@ -1,4 +1,4 @@
-"""The puzzles of notebook 04 judge solutions of other people.
+"""The puzzles of notebooks 04 to 06 judge solutions of other people.
 
 Each file below solutions/ is an answer to the puzzle of its folder. Its first line states the
 judgement: right, or the first cause, a count or what the gate finds. The notebook's own solutions
@@ -32,7 +32,10 @@ FILES = sorted(FOLDER.glob("*/*.cu"))
 JUDGED = "// judged: "
 
 CELLS = [
-    cell for cell in jupytext.read(*sources(["04"])).cells if cell.source.startswith("%%puzzle")
+    cell
+    for source in sources(["04", "05", "06"])
+    for cell in jupytext.read(source).cells
+    if cell.source.startswith("%%puzzle")
 ]
 STARTS = dict[str, str]()
 SOLUTIONS = dict[str, str]()

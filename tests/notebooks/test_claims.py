@@ -122,7 +122,7 @@ def test_the_arithmetic_of_02_and_03():
 
 
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
-    text = shown("04")
+    text = shown("06")
     limits = [
         re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE)
         for name in RUNGS

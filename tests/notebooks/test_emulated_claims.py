@@ -71,7 +71,7 @@ def test_the_counts_of_05():
     assert {share[name] for name in ("shared", "tiles_1d", *RUNGS[6:-1])} == {0}
     rungs = COUNTED.rungs
     assert 0.04 < rungs["shared"].sectors_per_fma / rungs["coalesced"].sectors_per_fma < 0.06
-    [text] = [shown for source, shown in cells("04") if "lab.counts(*changed)" in source]
+    [text] = [shown for source, shown in cells("05") if "lab.counts(*changed)" in source]
     plain, b, a, quads = (
         numbers(text, row)
         for row in (" vectorized", " rows of Bs.*?d", " rows of As.*?d", " a .*?apart")

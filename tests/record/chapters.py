@@ -2,7 +2,7 @@
 
 `python -m tests.record.chapters tiles worklog/recordings/chapters/h100_tiles.jsonl` on a machine
 with a GPU; half a minute. `autotuned` and `pipelined` at each other's tile, beside the rungs before
-and after, for notebook 04.
+and after, for notebook 06.
 
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes.
 The rungs with tiles, with L2 flushed and left warm, for notebook 07.

@@ -352,9 +352,10 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
 
 @click.command()
 def journal() -> None:
-    """Print your answers to the exercises beside what was measured, as Markdown.
+    """Print your answers to the exercises and your bets beside what was measured, as Markdown.
 
-    Your first answer to each exercise of the notebooks counts: `worklog journal > mine.md`.
+    The first answer to each exercise and the first bet on each step count: `worklog journal >
+    mine.md`.
     """
     click.echo(journal_text(), nl=False)
 

@@ -26,12 +26,13 @@ from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, rung
 from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect
-from worklog.kernel.ladder import block_traffic_bytes, memory_counts
+from worklog.kernel.ladder import block_traffic_bytes, memory_counts, moved_from_l2
+from worklog.kernel.prediction import bound
 from worklog.kernel.solution import Solution
 from worklog.lab.answers import Answers
 from worklog.lab.journal import add_to_journal
 from worklog.lab.readings import grid_runs, in_words
-from worklog.problem import Shape, tflops
+from worklog.problem import FLOAT_BYTES, Shape, tflops
 from worklog.problem.axes import Axis
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
@@ -46,8 +47,8 @@ TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
 DIGITS = 2  # or it has at least so many significant digits, and these are right
 SMALL = Shape(144, 72, 37)
+SECTOR_BYTES = 32
 SEED = 4
-PER_SECTOR = 8  # floats
 STRIDE = 3  # floats from a lane's to the next lane's
 STRIDED = f"""extern "C" __global__ void read(const float* x, float* out) {{
   out[threadIdx.x] = x[{STRIDE} * threadIdx.x];
@@ -265,6 +266,55 @@ def _without_conflicts(ms: float) -> Graded:
     )
 
 
+def _served_by_l1(percent: float) -> Graded:
+    counts = memory_counts()
+    moved, label = moved_from_l2(counts.shape)
+    if "coalesced" not in moved:
+        return Graded(False, f"no bytes are recorded for this coalesced at {counts.shape}")
+    rung_counts = counts.rungs["coalesced"]
+    asked = SECTOR_BYTES * (rung_counts.load_sectors + rung_counts.store_sectors)
+    lane_bytes = rung_counts.load_bytes + FLOAT_BYTES * counts.shape.m * counts.shape.n
+    from_l2 = moved["coalesced"] / asked
+    mistakes = {
+        "this is the share that comes from L2": 100 * from_l2,
+        "this is a share, not a percentage": 1 - from_l2,
+        "memory moves in whole sectors: count sectors, not the bytes that the lanes read": (
+            100 * (1 - moved["coalesced"] / lane_bytes)
+        ),
+    }
+    return _number(
+        percent,
+        100 * (1 - from_l2),
+        "%",
+        hint="a sector has 32 bytes, and stores count too",
+        mistakes=mistakes,
+        label=f"counts: {counts.label}; {label}",
+    )
+
+
+def _at_the_floor(percent: float) -> Graded:
+    shape = memory_counts().shape
+    run = results(["warptiled"], [shape])
+    [m] = run.select("warptiled")
+    if m.us is None or m.ratio is None:
+        return Graded(False, f"warptiled has no time in this run: {run.label}")
+    factor = m.us / (1e3 * bound(rung("warptiled"), shape, run.gpu).ms)
+    mistakes = {
+        "this is the share that warptiled reaches now": 100 * m.ratio,
+        "this is how far warptiled is above its floor: compare with cuBLAS": 100 * factor,
+        "this is a share, not a percentage": m.ratio * factor,
+        "a kernel at its floor is faster than warptiled": 100 * m.ratio / factor,
+    }
+    return _number(
+        percent,
+        100 * m.ratio * factor,
+        "% of cuBLAS",
+        hint="how long does cuBLAS take, and how long is the floor?",
+        mistakes=mistakes,
+        label=run.label,
+    )
+
+
 def _full_waves(speedup: float) -> Graded:
     run = open_run()
     blocks = math.prod(rung("specialized").blocks(Shape.of(4096)))
@@ -361,7 +411,9 @@ def _sectors_at_a_stride(answer: int) -> Graded:
         return Graded(True, f"{loads.sectors} sectors, in {loads.cache_lines} lines", result.label)
     mistakes = {
         WARP: "that is one sector for each lane, and a sector has room for more than one",
-        WARP // PER_SECTOR: "that many hold 32 neighbours, and these floats aren't neighbours",
+        WARP
+        * FLOAT_BYTES
+        // SECTOR_BYTES: "that many hold 32 neighbours, and these floats aren't neighbours",
         loads.cache_lines: "that is the number of lines",
     }
     facts = mistakes.get(answer, f"the request doesn't touch {answer} sectors")
@@ -434,7 +486,9 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     ),
     "02": (TILED, str, _eight_elements),
     "03": ("a number of sectors", Integral, _sectors_at_a_stride),
-    "04": ("a time in ms", Real, _without_conflicts),
+    "04": ("a share in percent", Real, _served_by_l1),
+    "05": ("a time in ms", Real, _without_conflicts),
+    "06": ("a share of cuBLAS in percent", Real, _at_the_floor),
     "07": ("the side of a square tile", Integral, _right_of_the_ridge),
     "08": ("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
     "09": ("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),

@@ -114,7 +114,7 @@ class RungMagics(Magics):
     @argument("name", help=f"One of {', '.join(PUZZLES)}.")
     @cell_magic
     def puzzle(self, line: str, cell: str) -> Graded:
-        """Grade the cell's kernel as an answer to a puzzle of notebook 04."""
+        """Grade the cell's kernel as an answer to a puzzle of notebooks 04 to 06."""
         source = f"\n{cell}"
         try:
             return attempt(parse_argstring(self.puzzle, line).name, source)

@@ -1,4 +1,4 @@
-"""The puzzles of notebook 04.
+"""The puzzles of notebooks 04 to 06.
 
 A reader changes the kernel of a cell. The gate grades it, and then every count that shows the idea
 of the puzzle: it is compared with the reference's, and shown beside that of the step before it. A

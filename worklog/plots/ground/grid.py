@@ -67,8 +67,8 @@ class BlockGrid(NamedTuple):
 def grid(traced: AccessTrace) -> Chart:
     """Draw the blocks of C, the warps of a block, and the lanes of a warp.
 
-    They are the first block and its first warp. Each lane has the element of C that it stores, and its distance from the start of C. Raises
-    NothingToDraw if a lane of the first warp stores nothing.
+    They are the first block and its first warp. Each lane has the element of C that it stores, and
+    its distance from the start of C. Raises NothingToDraw if a lane of that warp stores nothing.
     """
     launch = _launch(traced)
     chart = page(
