@@ -238,5 +238,5 @@ lab.check_answer("02", answer)
 #
 # </details>
 #
-# **Where next:** [03_the_ground](03_the_ground.ipynb) introduces the words of the ladder: what a warp is, what a request
-# costs, and how fast a kernel can be at best.
+# **Where next:** [03_the_ground](03_the_ground.ipynb) has the ground under all of it: threads, warps, blocks, and the
+# memory that they share.

@@ -67,7 +67,8 @@ ground.grid(access("coalesced"))
 #
 # When a warp executes a load, its 32 addresses go to the memory together, as one *request*. The memory doesn't work
 # with single floats. L1 keeps *lines* of 128 bytes, and each *lookup* finds one line, at one lookup per clock. A line
-# has four *sectors* of 32 bytes, and a sector is the least that L1, L2 and DRAM move: ask for 4 bytes of it, and 32 move.
+# has four *sectors* of 32 bytes, and a sector is the least that L1, L2 and DRAM move: ask for 4 bytes of it, and 32
+# move.
 #
 # **Bet:** a warp reads 32 neighbours of a row, and then 32 floats of a column. How many times as many sectors does the
 # column need?
@@ -155,8 +156,8 @@ print(f"occupancy {resident.share:.0%}, limited by {' and '.join(resident.limite
 #
 # <details><summary>Your bet is placed? The answer</summary>
 #
-# Ten: from one turn of a warp to its next are 33 + 294 cycles, and that is 9.9 times 33. `naive` has 64 warps, so its L1
-# is always busy. `coalesced` needs only two lookups per multiply-add. It would need 149 warps, and an SM holds 64.
+# Ten: from one turn of a warp to its next are 33 + 294 cycles, and that is 9.9 times 33. `naive` has 64 warps, so its
+# L1 is always busy. `coalesced` needs only two lookups per multiply-add. It would need 149 warps, and an SM holds 64.
 #
 # </details>
 
@@ -207,10 +208,11 @@ plots.bars(
 )
 
 # %% [markdown]
-# So `naive` isn't slow because it computes: its multiply-adds need 2 ms. L1 is busy with lookups all the time, and 32 of
+# So `naive` isn't slow because it computes: its multiply-adds need 2 ms. L1 is busy with lookups all the time, and 32
+# of
 # 33 find a line of which one lane needs 4 bytes. A kernel at its floor can't be improved by waiting less. It must
-# ask for less. A kernel far above its floor has the opposite problem. Which of the two a kernel has is the first question
-# of each of the next pages.
+# ask for less. A kernel far above its floor has the opposite problem. Which of the two a kernel has is the first
+# question of each of the next pages.
 #
 # ## Graded exercise
 #
