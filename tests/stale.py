@@ -49,12 +49,12 @@ TARGETS = {
         "python -m worklog article && python -m tests.record.readme",
         ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
     ),
-    "notebooks": Target("python -m tests.record.notebooks", ("notebooks/*.ipynb",)),
     "screens": Target(
         "python -m tests.browser.stills",
         ("figures/screens/*.png",),
         versions=False,
     ),
+    "notebooks": Target("python -m tests.record.notebooks", ("notebooks/*.ipynb",)),
 }
 VERSIONS = "constraints.txt"
 COMPILED = ("", ".so", ".pyc")  # and folders, which have no suffix

@@ -125,7 +125,12 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     ]  # an editable install compiles into the checkout
     kernels = {path.name for path in (ROOT / "kernels").glob("*.cu*")}
     exploits = ROOT / "tests" / "exploits"
-    wanted = {path.relative_to(ROOT).as_posix() for path in package}
+    highlighting = ROOT / "worklog" / "lab" / "highlighting"  # JupyterLab's, outside the package
+    wanted = {path.relative_to(ROOT).as_posix() for path in package if path.parent != highlighting}
+    wanted |= {
+        f"gemm_worklog-{__version__}.data/data/share/jupyter/labextensions/worklog/{path.name}"
+        for path in highlighting.iterdir()
+    }
     wanted |= {
         f"worklog/_exploits/{path.relative_to(exploits).as_posix()}"
         for path in exploits.glob("[wr]*/*.cu")

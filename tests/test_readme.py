@@ -28,7 +28,6 @@ from tests.record.readme import (
     comparison_table,
     in_a_row,
     introduction,
-    leaders_in_words,
     parts,
     pictures,
 )
@@ -102,7 +101,7 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
     run.measurements = [
         replace(m, context=earlier) if m.kernel == "split" else m for m in run.measurements
     ]
-    text = " ".join(f"{pictures(run)} {leaders_in_words(run)} {chapters(run)}".split())
+    text = " ".join(f"{pictures(run)} {chapters(run)}".split())
     assert "`split` computes FP32 on tensor cores" in text and "is 3.00 times as fast" in text
     assert "3.6 times as fast. Its largest error is 0.50 times" in text
     assert in_a_row("cuBLAS") == 1
@@ -112,14 +111,9 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
         "an H200's cap, by its data sheet"
     )
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
-    assert (
-        "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text
-        and "300.0 % (`split`)" in text
-    )
-    assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
+    assert "reach 50 % (`tf32x3`) to 300 % (`split`)" in text
+    assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders"]
     assert re.search(r"Source: [^;]+2026-10-01 \(`split`\); [^;]+2026-11-21 \(`best`\)", text)
-    assert "ragged" not in text
-    assert ") tf32, whose operands" in text and "in the class fp32." in text
 
 
 def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before):

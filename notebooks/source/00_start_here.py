@@ -48,7 +48,7 @@ lab.diff("naive", "coalesced")
 # executed. Hover or tap a lane, or use the arrow keys. In `naive`, the 32 lanes read 32 rows of A, and each row lies in
 # another part of memory.
 
-# %%
+# %% tags=["still:access_naive"]
 lab.access("naive")
 
 # %% [markdown]

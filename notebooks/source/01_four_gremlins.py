@@ -43,7 +43,7 @@ plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 # was not. With a GPU, every choice is open, and *measure* measures it in a child process. Before you read on: which
 # single fix of the two above would you leave off, if you wanted to flatter the kernel?
 
-# %%
+# %% tags=["still:panel_two_off"]
 lab.panel("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]

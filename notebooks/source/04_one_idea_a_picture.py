@@ -48,7 +48,7 @@ plots.ownership(access("naive"))
 # Here is every access of a block, one after the other. Hover or tap a lane, or use the arrow keys. `lab.access` also
 # takes your kernel, and so does `worklog inspect mine.cu --html out.html`.
 
-# %%
+# %% tags=["still:access_naive"]
 lab.access("naive")
 
 # %% [markdown]
@@ -142,7 +142,7 @@ lab.bet("coalesced")
 display(lab.diff("naive", "coalesced"))
 plots.ownership(access("coalesced"))
 
-# %%
+# %% tags=["still:access_coalesced"]
 lab.access("coalesced")
 
 # %%
@@ -279,7 +279,7 @@ lab.bet("shared")
 display(lab.diff("coalesced", "shared", hunks=[1]))
 plots.ownership(access("shared"))
 
-# %%
+# %% tags=["still:access_shared"]
 lab.access("shared")
 
 # %%

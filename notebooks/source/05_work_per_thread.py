@@ -106,7 +106,7 @@ lab.bet("tiles_1d")
 display(lab.diff("shared", "tiles_1d", hunks=[3]))
 plots.ownership(access("tiles_1d"))
 
-# %%
+# %% tags=["still:access_tiles_1d"]
 lab.access("tiles_1d")
 
 # %%
@@ -212,7 +212,7 @@ lab.bet("tiles_2d")
 display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
 plots.ownership(access("tiles_2d"))
 
-# %%
+# %% tags=["still:access_tiles_2d"]
 lab.access("tiles_2d")
 
 # %%
@@ -254,7 +254,7 @@ lab.bet("vectorized")
 display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
 plots.ownership(access("vectorized"))
 
-# %%
+# %% tags=["still:access_vectorized"]
 lab.access("vectorized")
 
 # %%
@@ -385,7 +385,7 @@ lab.bet("conflict_free")
 display(lab.diff("vectorized", "conflict_free", hunks=[1, 3]))
 plots.ownership(access("conflict_free"))
 
-# %%
+# %% tags=["still:access_conflict_free"]
 lab.access("conflict_free")
 
 # %%

@@ -90,9 +90,8 @@ table.assign(L2=[counted.shape.flops / moved[name] for name in table.index]).rou
 # moves only the bytes that it needs: sectors and blocks agree. After that, the tile grows, and the rungs move right in
 # the chart. Right of the ridge no memory roof limits them, so moving right alone need not move a rung up.
 #
-# **What we believed:** each of these sectors comes from L2. **What happened:** L1 serves 99 % of those of `naive`, and
-# 29 % of those of `warptiled`, whose blocks have no use for a float twice. Two of its blocks are on a multiprocessor at
-# a time, and neighbours need the same rows of A or columns of B, but no counter here says whose lines L1 finds.
+# How many of these sectors come from L2? We believed: all of them. But L1 serves 99 % of those of `naive`, and still
+# 29 % of those of `warptiled`, whose blocks have no use for a float twice.
 #
 # ## 3. The limit that is not on the chart
 #
@@ -222,9 +221,9 @@ fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
 # several blocks on a multiprocessor, which wait for each other's tiles. They fetch nothing ahead, so the rule says 427
 # for both, and they save 409 to 809 and 20 to 572.
 #
-# "The matrices fit" doesn't explain it. At 2048, A, B and C take 48 MiB and fit into the 60 MiB of an H200's L2, and
-# neither `vectorized` nor `warptiled` saves a visible time there (notebook 01 has the table). The cause isn't in the
-# recording. A flush is still right: you don't know in advance which kernels and sizes need it.
+# Is it enough that the matrices fit? No: at 2048, A, B and C take 48 MiB and fit into the 60 MiB of an H200's L2, and
+# neither `vectorized` nor `warptiled` saves a visible time there (notebook 01 has the table). So you can't tell in
+# advance which kernels and sizes need a flush, and we always flush.
 #
 # ## 5. The size
 #

@@ -1,7 +1,7 @@
 """Draw figures/screens: the panel and the access viewer as they are on a screen.
 
-Each on a light and on a dark page: the panel in a real JupyterLab, with one fix switched off, and
-what a warp of `naive` touches.
+The panel stands in a real JupyterLab, with one or two fixes off; the viewer shows what a warp of a
+kernel touches. A stored notebook shows the still that a cell's tag names.
 
 Run: python -m tests.browser.stills
 """
@@ -11,12 +11,11 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import (
     THEME,
     Lab,
-    box,
     cell,
     chromium,
     of_cells,
@@ -28,9 +27,24 @@ from worklog.site.pages import viewer
 from worklog.viewer.accesses import access
 
 FOLDER = Path(__file__).parents[2] / "figures" / "screens"
-CELL = 'from worklog import lab\nlab.panel("vectorized", 1024)'
-SWITCHED_OFF = "l2"
-PLACE = "naive/0/9/1"  # the kernel, its warp, lane and step
+IMPORT = "from worklog import lab"
+PANELS = {
+    "panel": 'lab.panel("vectorized", 1024, l2="warm")',
+    "panel_two_off": 'lab.panel("vectorized", 1024, l2="warm", queue=False)',
+}
+# Rungs whose accesses the notebooks show.
+VIEWED = (
+    "naive",
+    "coalesced",
+    "shared",
+    "tiles_1d",
+    "tiles_2d",
+    "vectorized",
+    "conflict_free",
+    "warptiled",
+)
+LANE = 9
+IN_README = ("access_naive", "panel")  # on dark pages, too; a notebook has one picture for both
 THEMES = {"": "JupyterLab Light", "_dark": "JupyterLab Dark"}
 SCHEMES = {"": "light", "_dark": "dark"}
 # CSS pixels of the page, so that the picture is readable on a telephone, too.
@@ -42,38 +56,51 @@ SETTLED_MS = 700
 
 
 def main() -> None:
-    """Take the four pictures."""
+    """Take every picture."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as home, chromium() as browser:
-        file = Path(home) / "access.html"
-        file.write_text(viewer([access("naive").document]), encoding="utf-8")
-        for ending, scheme in SCHEMES.items():
-            page = browser.new_page(
-                viewport=ACCESS_VIEWPORT, device_scale_factor=SCALE, color_scheme=scheme
-            )
-            page.goto(f"{file.as_uri()}#{PLACE}")
-            shown, matrices = (
-                page.locator(name).bounding_box() for name in ("#access", "#access .matrices")
-            )
-            assert shown is not None and matrices is not None
-            save(page.locator("#access"), f"access{ending}", height=matrices["y"] - shown["y"])
+        for rung in VIEWED:
+            name = f"access_{rung}"
+            document = access(rung).document
+            file = Path(home) / f"{name}.html"
+            file.write_text(viewer([document]), encoding="utf-8")
+            for ending in endings(name):
+                page = browser.new_page(
+                    viewport=ACCESS_VIEWPORT,
+                    device_scale_factor=SCALE,
+                    color_scheme=SCHEMES[ending],
+                )
+                page.goto(f"{file.as_uri()}#{rung}/0/{LANE}/{document['start']}")
+                take_access(page, f"{name}{ending}")
         with serving(Path(home)) as lab:
-            take_panel(browser, lab)
+            take_panels(browser, lab)
 
 
-def take_panel(browser: Browser, lab: Lab) -> None:
-    """Switch one fix off, and take the panel in each theme."""
+def endings(name: str) -> tuple[str, ...]:
+    """Return how the file names of a still end: one for a light page, one for a dark one."""
+    return ("", "_dark") if name in IN_README else ("",)
+
+
+def take_access(page: Page, name: str) -> None:
+    """Take the access viewer down to its matrices."""
+    shown = page.locator("#access").bounding_box()
+    matrices = page.locator("#access .matrices").bounding_box()
+    assert shown is not None and matrices is not None
+    save(page.locator("#access"), name, height=matrices["y"] - shown["y"])
+
+
+def take_panels(browser: Browser, lab: Lab) -> None:
+    """Take each panel in each theme."""
     context = browser.new_context(viewport=PANEL_VIEWPORT, device_scale_factor=SCALE)
-    with open_and_run(context, lab, "panel", of_cells(CELL)) as page:
-        panel = cell(page, 0).locator(".worklog").first
-        expect(reading(panel)).to_be_visible()
-        before = reading(panel).inner_text()
-        box(panel, SWITCHED_OFF).uncheck()
-        expect(reading(panel)).not_to_have_text(before)
-        for ending, theme in THEMES.items():
-            page.evaluate(THEME, theme)
-            expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
-            save(panel, f"panel{ending}")
+    for name, code in PANELS.items():
+        with open_and_run(context, lab, name, of_cells(f"{IMPORT}\n{code}")) as page:
+            panel = cell(page, 0).locator(".worklog").first
+            expect(reading(panel)).to_be_visible()
+            for ending in endings(name):
+                theme = THEMES[ending]
+                page.evaluate(THEME, theme)
+                expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+                save(panel, f"{name}{ending}")
 
 
 def save(part: Locator, name: str, height: float = 0) -> None:

@@ -158,6 +158,23 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     expect(reading(panel)).to_contain_text("100 µs")
 
 
+def test_the_cuda_of_a_cell_is_highlighted_and_the_python_of_others(opened):
+    """A token of CUDA is one element of the editor: "// for" is a comment only there."""
+    cells = ("%load_ext worklog", "%%puzzle none\nint next; // for", "next = 7 // for_")
+    with opened("cuda", of_cells(*cells)) as shown:
+        editors = shown.locator(".jp-CodeCell .cm-content")
+        comment = re.compile("^// for$")
+        expect(editors.nth(1).locator("span", has_text=comment)).to_be_visible()
+        expect(editors.nth(2).locator("span", has_text=re.compile("^//$"))).to_be_visible()
+        editors.nth(2).click()
+        shown.keyboard.press("Control+a")
+        shown.keyboard.type("%%rung mine\n// for")
+        expect(editors.nth(2).locator("span", has_text=comment)).to_be_visible()
+        shown.keyboard.press("Control+a")
+        shown.keyboard.type("// for")
+        expect(editors.nth(2).locator("span", has_text=comment)).to_have_count(0)
+
+
 def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(page, lab):
     """The last test: it restarts the kernel."""
     pid = lab.folder / "pid"

@@ -135,6 +135,95 @@ def test_a_check_fails_at_the_index_which_nvrtc_removes(laptop, few_shapes):
     assert f"✗ array bounds: mine.cu:6: index {index} is out of bounds of float[4]" in repr(checked)
 
 
+FILL = "const float4 four = {1, 2, 3, 4};\n  const double wide = K;\n"
+EACH = "for (int j = 0; j < 8; ++j) sum += x[j];"
+WIDE = {
+    "a store": f"  float x[8] = {{}};\n  *(float4*)&x[6] = four;\n  {EACH}",
+    "unrolled stores": (
+        f"  float x[8] = {{}};\n  for (int i = 0; i < 8; i += 3) *(float4*)&x[i] = four;\n  {EACH}"
+    ),
+    "a store at an index": (
+        "  float y[8] = {}, x[8] = {}, z[8] = {};\n  y[K & 7] = z[K & 3] = 1;\n"
+        f"  *(float4*)&x[K + 5 & 7] = four;\n  {EACH}\n  sum += y[K & 3] + z[K & 7];"
+    ),
+    "a load": "  float x[8] = {};\n  x[K & 7] = 1;\n  sum = (*(float4*)&x[5]).w;",
+    "a scalar": f"  float x[8] = {{}};\n  *(double*)&x[7 - K / (K + 1)] = wide;\n  {EACH}",
+    "shared memory": (
+        "  __shared__ float y[8], x[8];\n  y[K & 7] = 1;\n  x[K & 7] = 1;\n"
+        "  *(float2*)&x[7 - K / (K + 1)] = {2, 3};\n  sum = x[K & 3] + y[K & 3];"
+    ),
+    "in a struct": (
+        "  struct { float x[6]; } s = {};\n  *(float4*)&s.x[4] = four;\n"
+        "  for (int j = 0; j < 6; ++j) sum += s.x[j];"
+    ),
+    "past a copy of a struct": (
+        "  struct Four { float x[4]; } f = {};\n  float x[8] = {};\n"
+        f"  *(Four*)&x[K + 6 & 7] = f;\n  {EACH}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_an_access_that_ends_outside_its_array_is_reported_with_its_line(name):
+    bounds = check_array_bounds(user_kernel(f"  {FILL}{WIDE[name]}"), SHAPE, BUDGET)
+    assert bounds.outside is not None and bounds.unchecked == ""
+    assert (bounds.outside.file, bounds.outside.index) == ("mine.cu", None)
+    assert re.search(r"\*\)&(s\.)?x", bounds.outside.text)
+
+
+def test_vectors_that_end_where_their_array_ends_are_in_bounds():
+    body = f"""  {FILL}  float x[8] = {{}};
+  __shared__ float4 tile[2][16];
+  for (int i = 0; i < 8; i += 4) *(float4*)&x[i] = four;
+  *(double*)&x[K / (K + 1) + 6] = wide;
+  tile[1][K % 16] = four;
+  const float4 read = tile[1][K % 16], *last = (float4*)x + 1;
+  sum += read.x + (*last).y;
+  {EACH}"""
+    bounds = check_array_bounds(user_kernel(body), SHAPE, BUDGET)
+    assert (bounds.outside, bounds.unchecked) == (None, "")
+
+
+FLAT = """  __shared__ float x[2][4][8];
+  auto rows = (float(*)[4][8])x;
+  for (int i = 0; i < {end}; ++i) {access} = 1;
+  sum = x[1][3][K % 8];"""
+
+
+def test_an_index_behind_zeros_may_walk_the_whole_array():
+    for access in ("x[0][0][i]", "rows[0][0][i]"):
+        right = user_kernel(FLAT.format(end=64, access=access))
+        bounds = check_array_bounds(right, SHAPE, BUDGET)
+        assert (bounds.outside, bounds.unchecked) == (None, "")
+    wrong = user_kernel(FLAT.format(end="64 + M", access="x[0][0][i]"))
+    outside = check_array_bounds(wrong, SHAPE, BUDGET).outside
+    assert outside is not None and (outside.index, outside.array) == (64, "float[64]")
+
+
+def test_a_row_that_an_index_leaves_is_too_short():
+    body = "  __shared__ float x[2][4][8];\n  x[0][1][K + 4] = 1;\n  sum = x[0][1][K];"
+    outside = check_array_bounds(user_kernel(body), SHAPE, BUDGET).outside
+    assert outside is not None and outside.array == "float[8]"
+
+
+COPIED_UNION = """  union Four {{ float4 v; float x[4]; }} from = {{}};
+  Four to = from;
+  to.x[{index}] = 1;
+  sum = to.v.x;"""
+
+
+def test_without_checked_vectors_the_indices_are_checked():
+    bounds = check_array_bounds(user_kernel(COPIED_UNION.format(index="K % 4")), SHAPE, BUDGET)
+    assert bounds.outside is None and bounds.unchecked.startswith("widths of accesses, clang says")
+    wrong = check_array_bounds(user_kernel(COPIED_UNION.format(index="K + 4")), SHAPE, BUDGET)
+    assert wrong.outside is not None and wrong.outside.array == "float[4]"
+
+
+def test_a_trap_of_the_kernel_is_no_access():
+    body = LOCAL + "  if (K > 0) __trap();"
+    assert check_array_bounds(user_kernel(body), SHAPE, BUDGET).outside is None
+
+
 def test_a_source_that_clang_cannot_compile_is_not_a_failure(laptop, few_shapes):
     before = "#include <cuda_fp16.h>\n__global__ void product"
     bounds = check_array_bounds(user_kernel(plain_sum(f"sum += {TERM};"), before), SHAPE, BUDGET)

@@ -421,7 +421,7 @@ def test_promoted_waits_as_fp16x3_does_and_issues_more():
 
 
 def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():
-    """The comparison of 05: the same rungs at one size.
+    """The comparison of 04: the same rungs at one size.
 
     Bytes counted by Nsight Compute at 4096.
     """

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tomllib
+from base64 import b64encode
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -48,6 +49,9 @@ if importlib.util.find_spec("worklog") is None:
     checkout = Path.cwd().parent
     %pip install --quiet 'PACKAGE'
 """
+STILLS = FOLDER.parent / "figures" / "screens"
+STILL = "still:"  # a cell's tag: this picture of what its widget shows is stored
+STILL_PX = 560  # as wide as it is on a page
 # Refers to a kernel that is gone; the text beside it stays.
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -126,6 +130,23 @@ def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return nbformat.v4.new_markdown_cell(code, id=cell.id)
 
 
+def show_still(cell: nbformat.NotebookNode) -> None:
+    """Put a picture of the widget, as it is on a screen, into the output of a cell with a tag.
+
+    The tag "still:panel" names figures/screens/panel.png. Where no kernel runs, as on GitHub, the
+    picture stands in place of the widget.
+    """
+    for tag in cell.metadata.get("tags", ()):
+        if not tag.startswith(STILL):
+            continue
+        file = STILLS / f"{tag.removeprefix(STILL)}.png"
+        output = cell.outputs[-1]
+        output.data["image/png"] = b64encode(file.read_bytes()).decode("ascii")
+        alt = " ".join(output.data["text/plain"].split())
+        output.metadata["image/png"] = {"width": STILL_PX, "alt": alt}
+        output.data.pop("text/html", None)
+
+
 def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
     """Return the notebook of a .py with its outputs, its solution folded.
 
@@ -148,6 +169,8 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
             }
         if "image/png" in data:  # a chart: GitHub would show its HTML without styles
             data.pop("text/html", None)
+    for cell in notebook.cells:
+        show_still(cell)
     notebook.cells = [folded(cell) for cell in notebook.cells]
     for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
         cell.execution_count = number  # without the folded ones

@@ -9,7 +9,6 @@ import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import geometric_mean, median
 from typing import Any
 
 from click.testing import CliRunner
@@ -19,13 +18,11 @@ from worklog.cli import main
 from worklog.cli.figures import markers, rewrite
 from worklog.kernel import RUNGS, rung
 from worklog.kernel.ladder import FP32, TENSOR
-from worklog.kernel.ladder.best import table
 from worklog.plots.diagrams.facts import CANCELLING
-from worklog.plots.selection import class_of, error_of, leaders, rate
+from worklog.plots.selection import class_of, error_of, leaders
 from worklog.problem import Shape
-from worklog.problem.drawn_shapes import drawn
 from worklog.runner.sources import at_4096
-from worklog.runs import CUBLAS, Measurement, Run, cells, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -39,11 +36,9 @@ WORDS: dict[str, Any] = tomllib.loads(
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
-LONG_US = 20
 DIAGNOSED = "tests/exploits/wrong/missing_second_barrier.cu --emulate --seed 1"
 LINES = 7  # of what a check prints
 COLUMNS_OF_CODE = 92  # as wide as a block of code on GitHub
-RATES = ("share", "low", "high", "unknown")
 PICTURE = """\
 <picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">
 <img src="figures/{name}.png" width="700" alt="{alt}"></picture>"""
@@ -58,7 +53,6 @@ def parts() -> dict[str, str]:
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "bubble": bubble(),
-        "leaders": leaders_in_words(recorded),
         "chapters": chapters(recorded),
         "changes": changes(),
     }
@@ -134,27 +128,6 @@ def fastest(run: Run) -> tuple[Measurement, Measurement]:
     return plain, tensor
 
 
-def leaders_in_words(run: Run) -> str:
-    """Return what stands behind the fastest rungs, and which libraries come near.
-
-    run: the recorded rungs at 4096
-    """
-    plain, _ = fastest(run)
-    libraries = {m.kernel: m for m in chapter("h200_libraries").select(shape=plain.problem)}
-    named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
-    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
-    isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
-    numbers = {
-        "chosen": chosen,
-        "order": isolated[f"{chosen.name}, order not kept"] / isolated[chosen.name],
-        "chosen_file": Path(chosen.file).name,
-        **named,
-    }
-    numbers["rate"] = {name: rate(m.tflops) for name, m in named.items()}
-    numbers["precision"] = {name: class_of(m) for name, m in named.items()}
-    return in_words("leaders", named.values(), numbers)
-
-
 def diagnosis() -> str:
     """Return what `worklog check` prints of a kernel without its second barrier."""
     file, *options = DIAGNOSED.split()
@@ -165,48 +138,41 @@ def diagnosis() -> str:
 
 
 def chapters(run: Run) -> str:
-    """Return the words on the timed rungs past the article's, and their picture.
+    """Return the words on the rungs past the article's.
 
     run: the recorded rungs at 4096
     """
+    plain, _ = fastest(run)
+    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
+    isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
     timed = {m.kernel: m for m in run.measurements}
-    named = list[Measurement]()
-    shares = {}
-    first = dict[str, int | None]()
-    last = dict[str, int | None]()
-    for kind, rungs in {"fp32": FP32, "tensor": TENSOR}.items():
-        measured = [timed[rung.name] for rung in rungs if rung.name in timed]
-        numbers = [rung.number for rung in rungs if rung.name in timed]
-        first[kind] = numbers[0]
-        last[kind] = numbers[-1]
-        of_fp32 = sorted(
-            (m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0
-        )
-        ends = [(m.kernel, str(cells(m)["of cuBLAS"])) for m in (of_fp32[0], of_fp32[-1])]
-        shares[kind] = " to ".join(
-            f"{share.partition(' ±')[0]} (`{kernel}`)" for kernel, share in ends
-        )
-        named += measured
-    shapes = drawn(48, 42, table().shapes)
-    drawn_run = chapter("h100_drawn")
-    at_shapes = [m for m in drawn_run.select("best") if m.problem in shapes]
-    ratios = {m.problem: 100 * (m.ratio or 0.0) for m in at_shapes}
-    long = [
-        100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US
-    ]
-    of_drawn = {
-        "count": len(ratios),
-        "mean": geometric_mean(ratios.values()),
-        "lowest": min(ratios.values()),
+    numbered = {
+        kind: [rung.number for rung in rungs if rung.name in timed]
+        for kind, rungs in {"fp32": FP32, "tensor": TENSOR}.items()
     }
-    of_drawn |= {"long": len(long), "long_mean": geometric_mean(long), "long_us": LONG_US}
-    of_drawn |= {"long_median": median(long), "largest": max(max(s.m, s.n, s.k) for s in ratios)}
+    on_tensor_cores = (timed[rung.name] for rung in TENSOR if rung.name in timed)
+    of_fp32 = sorted(
+        (m for m in on_tensor_cores if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0
+    )
+    ends = [of_fp32[0], of_fp32[-1]]
+    shares = [f"{100 * (m.ratio or 0.0):.3g} % (`{m.kernel}`)" for m in ends]
     known = [Shape.of(size) for size in SLOW.split()]
-    at_known = [m.ratio or 0.0 for shape in known for m in drawn_run.select("best", shape, {})]
-    of_drawn |= {"known": len(at_known), "slower": sum(ratio < 1 for ratio in at_known)}
-    of_drawn |= {"slowest": 100 * min(at_known)}
-    words = {"first": first, "last": last, "shares": shares, **of_drawn}
-    return "\n\n".join(reversed(picture("accuracy", [*named, *at_shapes[:1]], words)))
+    at_known = [m for shape in known for m in chapter("h100_drawn").select("best", shape, {})]
+    ratios = [m.ratio or 0.0 for m in at_known]
+    numbers = {
+        "plain": plain,
+        "chosen": chosen,
+        "chosen_file": Path(chosen.file).name,
+        "order": isolated[f"{chosen.name}, order not kept"] / isolated[chosen.name],
+        "first": {kind: values[0] for kind, values in numbered.items()},
+        "last": {kind: values[-1] for kind, values in numbered.items()},
+        "shares": " to ".join(shares),
+        "known": len(ratios),
+        "slower": sum(ratio < 1 for ratio in ratios),
+        "slowest": 100 * min(ratios),
+        "known_source": at_known[0].label,
+    }
+    return in_words("chapters", [plain, *ends], numbers)
 
 
 def picture(
@@ -231,7 +197,7 @@ def in_words(name: str, measurements: Iterable[Measurement], numbers: Mapping[st
 
 
 def changes() -> str:
-    """Return what `worklog compare` writes for a pull request, and how often it is wrong.
+    """Return what `worklog compare` writes for a pull request.
 
     It compares two recorded processes, the new one with the slower kernel.
     """
@@ -243,16 +209,10 @@ def changes() -> str:
             for n in (256, SIZE, 2048, 4096)
         }
         sides.append(Revision(document["label"], {}, {}, readings))
-    comment = "\n".join(
+    return "\n".join(
         f"> {line}".rstrip()
         for line in compare_revisions(sides[:1], sides[1:]).markdown().splitlines()
     )
-    rates = document["rates"]
-    percent = {
-        f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES
-    }
-    text = WORDS["text"]["rates"].strip().format(label=document["label"], **rates, **percent)
-    return f"{comment}\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}"
 
 
 def comparison_table(comparison: Comparison) -> str:

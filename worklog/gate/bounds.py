@@ -1,7 +1,8 @@
 """Check the bounds of a kernel's arrays, in local and shared memory, at a few shapes.
 
 The optimiser removes an access past the end of a local array, so the emulator never sees it. clang
-compiles the kernel a second time, with a check before each access to an array of a known size.
+compiles the kernel a second time, with a check before each access to an array of a known size: of
+its index, and of its width if it is an access to a scalar or to a vector type of CUDA.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def _checked(launch: Callable[[EmulatedDevice], None], budget: int) -> ArrayBoun
         unchecked = _first_line(error)
     if device.outside is not None:
         return ArrayBounds(device.outside)
+    if not unchecked and device.unchecked_widths:
+        unchecked = f"widths of accesses, clang says {device.unchecked_widths}"
     return ArrayBounds(unchecked=unchecked)
 
 

@@ -22,12 +22,41 @@ using size_t = decltype(sizeof(0));
 using ptrdiff_t = long;
 #define NULL __null
 
+#ifdef WORKLOG_WIDTHS
+// A member of each vector type that checks copies of the vector: both ends must lie inside their
+// array, as far as the compiler knows it. Empty, so a vector's size stays as it is.
+template <class Vector>
+class __worklog_width {
+#define CHECKS __attribute__((device, always_inline, nodebug)) constexpr
+  CHECKS static void check(const void *vector) {
+    if (__builtin_dynamic_object_size(vector, 0) < sizeof(Vector)) asm volatile("trap;");
+  }
+
+ public:
+  constexpr __worklog_width() = default;
+  CHECKS __worklog_width(const __worklog_width &from) {
+    if (!__builtin_is_constant_evaluated()) check(&from);
+  }
+  CHECKS __worklog_width &operator=(const __worklog_width &from) {
+    if (!__builtin_is_constant_evaluated()) {
+      check(&from);
+      check(this);
+    }
+    return *this;
+  }
+#undef CHECKS
+};
+#define CHECKED(VECTOR) [[no_unique_address]] __worklog_width<VECTOR> __width;
+#else
+#define CHECKED(VECTOR)
+#endif
+
 // Vectors: VECTORS(float, float, 4, 8, 16) is float1 to float4 with the alignment of each.
 #define VECTORS(T, NAME, A2, A4)                                                                 \
   struct NAME##1 { T x; };                                                                       \
-  struct __align__(A2) NAME##2 { T x, y; };                                                      \
-  struct NAME##3 { T x, y, z; };                                                                 \
-  struct __align__(A4) NAME##4 { T x, y, z, w; };                                                \
+  struct __align__(A2) NAME##2 { T x, y; CHECKED(NAME##2) };                                     \
+  struct NAME##3 { T x, y, z; CHECKED(NAME##3) };                                                \
+  struct __align__(A4) NAME##4 { T x, y, z, w; CHECKED(NAME##4) };                               \
   DEVICE NAME##1 make_##NAME##1(T x) { return {x}; }                                             \
   DEVICE NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                                     \
   DEVICE NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }                             \
@@ -45,6 +74,7 @@ VECTORS(unsigned long long, ulonglong, 16, 16)
 VECTORS(float, float, 8, 16)
 VECTORS(double, double, 16, 16)
 #undef VECTORS
+#undef CHECKED
 
 struct dim3 {
   unsigned x, y, z;
@@ -306,13 +336,46 @@ extern "C" __device__ __attribute__((noreturn)) void __assertfail(
 #else
 #define assert(x) ((x) ? (void)0 : __assertfail(#x, __FILE__, __LINE__, __func__, 1))
 #endif
+#ifdef WORKLOG_BOUNDS
+DEVICE void __trap() { asm volatile("exit;"); }  // a trap is an access out of bounds
+#else
 DEVICE void __trap() { __builtin_trap(); }
+#endif
 DEVICE long long clock64() { return __nvvm_read_ptx_sreg_clock64(); }
 DEVICE int clock() { return __nvvm_read_ptx_sreg_clock(); }
 DEVICE void __nanosleep(unsigned ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
-#undef DEVICE
 
 #ifdef WORKLOG_BOUNDS
+// An array of several dimensions as one of one dimension, for an index behind `zeros` times [0]: a
+// loop may walk all rows by it. A pointer to arrays, of which nobody knows how many, gets no bounds.
+// Anything else is what those [0] give.
+template <int zeros, class T>
+DEVICE auto *__worklog_first(T *pointer) {
+  if constexpr (zeros == 0) {
+    return pointer;
+  } else {
+    return __worklog_first<zeros - 1>(*pointer);
+  }
+}
+template <int zeros, class T>
+DEVICE decltype(auto) __worklog_flat(T &&array) {
+  if constexpr (zeros == 0) {
+    return static_cast<T &&>(array);
+  } else if constexpr (__is_pointer(__remove_cvref(T))) {
+    return __worklog_first<zeros>(array);
+  } else {
+    return __worklog_flat<zeros - 1>(array[0]);
+  }
+}
+template <int zeros, class T, size_t rows, size_t columns>
+DEVICE decltype(auto) __worklog_flat(T (&array)[rows][columns]) {
+  if constexpr (zeros == 0) {
+    return static_cast<T(&)[rows][columns]>(array);
+  } else {
+    return __worklog_flat<zeros - 1>((T(&)[rows * columns])array);
+  }
+}
+
 // An access out of the bounds of an array, as -fsanitize=array-bounds reports it. The printed line
 // is read by worklog/kernel/clang.py.
 struct __worklog_array_type {
@@ -339,3 +402,4 @@ extern "C" __device__ __attribute__((noinline)) void __ubsan_handle_out_of_bound
   asm volatile("exit;");
 }
 #endif
+#undef DEVICE

@@ -1,7 +1,8 @@
 """Compiles CUDA C++ to PTX with clang, which the wheel `ziglang` contains: on any machine.
 
 NVRTC's optimiser removes an access past the end of an array whose size is known, and what depends
-on it, so no run shows the mistake. clang can check such accesses in the compiled code. It is also
+on it, so no run shows the mistake. clang can check such accesses in the compiled code: their index,
+and their width. It is also
 the compiler where there is no NVRTC: then there is no machine code, and nobody knows the registers.
 
 clang knows of CUDA what clang.cuh declares; NVIDIA's headers aren't used.
@@ -15,7 +16,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,8 +43,18 @@ BOUNDS = (
     "-DWORKLOG_BOUNDS",
     "-fstrict-flex-arrays=1",  # an array at the end of a struct is checked, unless it has 1 element
 )
+# An index may be in bounds, and a wider access there end outside. The code traps at such an access:
+# to a scalar by clang's check, to a vector type of CUDA by a check in clang.cuh.
+WIDTHS = (
+    *("-Xclang", "-fsanitize=local-bounds", "-Xclang", "-fsanitize-trap=local-bounds"),
+    "-DWORKLOG_WIDTHS",
+)
 # Of results of code that clang has compiled because NVRTC is missing.
 NOTE = "compiled by clang, because NVRTC is missing: no registers, no SASS, no cuda_fp16.h"
+# An array's name, at least one [0], and one more index. A loop may walk all rows by that index.
+FLATTENED = re.compile(
+    r"(?<![\w.>])((?:\w+(?:\.|->))*[a-zA-Z_]\w*)((?:\[0\])+)(?=(\[[^\[\]]+\])(?!\[))"
+)
 ENTRY = "worklog_entry"  # a variable with the kernel's address, behind the source
 
 
@@ -63,10 +74,11 @@ def executable() -> Path:
 
 
 @lru_cache(maxsize=128)
-def compile_with_clang(program: Program, arch: str, *, bounds: bool = False) -> Compiled:
+def compile_with_clang(program: Program, arch: str, checks: tuple[str, ...] = ()) -> Compiled:
     """Compile a program for an architecture, as worklog.kernel.nvrtc.compile_cuda does.
 
-    bounds: whether the code checks its accesses to arrays, and prints and traps at a mistake
+    checks: BOUNDS, if the code checks its accesses to arrays, and prints or traps at a mistake;
+        with WIDTHS, if it also checks their widths
 
     The result has no machine code, and its resources are 0. Equal arguments compile once per
     machine (worklog.kernel.disk_cache).
@@ -74,12 +86,15 @@ def compile_with_clang(program: Program, arch: str, *, bounds: bool = False) -> 
     Raises CompileFailed with clang's message, and ClangMissing.
     """
     suffix = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
-    options = (f"--cuda-gpu-arch={arch}{suffix}", *FIXED_OPTIONS, *_options(program, bounds))
+    options = (f"--cuda-gpu-arch={arch}{suffix}", *FIXED_OPTIONS, *_options(program, checks))
+    compiled = _flattened(program) if checks else program
     text = HEADER.read_text(encoding="utf-8")
-    order = (options, program.name, program.source, program.entry, program.headers, text)
+    order = (options, program.name, compiled.source, program.entry, compiled.headers, text)
     tool = executable()
-    run = partial(_ptx, tool, program, options)
+    run = partial(_ptx, tool, compiled, options)
     ptx = cached(tool, json.dumps(order).encode(), run).decode()
+    if checks:
+        ptx = _at_callers(ptx)
     head, _, tail = ptx.partition(f" {ENTRY} = ")
     symbol, _, code_behind = tail.partition(";")
     code = head[: head.rindex("\n")] + code_behind  # without the variable
@@ -99,10 +114,24 @@ def compile_with_clang(program: Program, arch: str, *, bounds: bool = False) -> 
     )
 
 
-def _options(program: Program, bounds: bool) -> tuple[str, ...]:
+def _options(program: Program, checks: tuple[str, ...]) -> tuple[str, ...]:
     """Return the options of a program, in clang's terms."""
     options = [option for option in program.options if option.startswith(("-std=", "-D", "-I"))]
-    return (*options, *(BOUNDS if bounds else FAST))
+    return (*options, *(checks or FAST))
+
+
+def _flattened(program: Program) -> Program:
+    """Return a program that accesses x[0][0][i] as an element of the whole array x.
+
+    clang checks the last index of what clang.cuh makes of x.
+    """
+
+    def flat(match: re.Match[str]) -> str:
+        zeros = match[2].count("[")
+        return f"__worklog_flat<{zeros}>({match[1]})"
+
+    headers = tuple((name, FLATTENED.sub(flat, text)) for name, text in program.headers)
+    return replace(program, source=FLATTENED.sub(flat, program.source), headers=headers)
 
 
 def _wrapped(program: Program) -> str:
@@ -165,6 +194,31 @@ def _ptx(tool: Path, program: Program, options: tuple[str, ...]) -> bytes:
     return ptx.encode()
 
 
+_LOCATION = re.compile(r"^(\s*\.loc\s+)\d+ \d+ \d+(\s*// .* @\[ .*)$", re.MULTILINE)
+_PLACE = re.compile(r"([^\s/:]+):(\d+):(\d+)(?= |$)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+) "(?:.*/)?([^/"]+)"', re.MULTILINE)
+
+
+def _at_callers(ptx: str) -> str:
+    """Return PTX in which what is inlined from clang.cuh has the place that it is inlined at.
+
+    clang writes such a place only behind the .loc, as in // clang.cuh:60:1 @[ mine.cu:3:50 ].
+    """
+    numbers = {name: number for number, name in _FILE.findall(ptx)}
+    numbered = len(numbers)
+
+    def at_caller(match: re.Match[str]) -> str:
+        for file, line, column in _PLACE.findall(match[2]):
+            if file != HEADER.name:
+                number = numbers.setdefault(file, str(len(numbers) + 1))
+                return f"{match[1]}{number} {line} {column}{match[2]}"
+        return match[0]
+
+    moved_ptx = _LOCATION.sub(at_caller, ptx)
+    added = [f'\t.file\t{number} "{file}"\n' for file, number in numbers.items()][numbered:]
+    return moved_ptx + "".join(added)
+
+
 def _compile_error(program: Program, log: str) -> CompileFailed:
     """Return clang's first error, with its file, line and source line."""
     error = re.search(
@@ -186,13 +240,15 @@ class Outside:
 
     file: str
     line: int
-    index: int
-    array: str  # its type, as "float[4]"
     text: str  # that source line
+    index: int | None = None  # None: it isn't known, as of a wide access
+    array: str = ""  # its type, as "float[4]"
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}"
-        return f"{place}: index {self.index} is out of bounds of {self.array}\n    {self.text}"
+        mistake = f"index {self.index} is out of bounds of {self.array}"
+        if self.index is None:
+            mistake = "an access ends outside its array"
+        return f"{self.file}:{self.line}: {mistake}\n    {self.text}"
 
 
 _OUTSIDE = re.compile(r"out of bounds: (.+):(\d+): index (-?\d+) of '(.+)'")
@@ -208,7 +264,8 @@ def outside_in(printed: Sequence[str], program: Program) -> Outside | None:
         if match:
             file = Path(match[1]).name
             number = int(match[2])
-            return Outside(file, number, int(match[3]), match[4], _line(program, file, number))
+            text = _line(program, file, number)
+            return Outside(file, number, text, int(match[3]), match[4])
     return None
 
 

@@ -28,7 +28,15 @@ from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
 from worklog.errors import CompileFailed, LaunchFailed, NvrtcMissing, WorklogError
-from worklog.kernel.clang import NOTE, ClangMissing, Outside, compile_with_clang, outside_in
+from worklog.kernel.clang import (
+    BOUNDS,
+    NOTE,
+    WIDTHS,
+    ClangMissing,
+    Outside,
+    compile_with_clang,
+    outside_in,
+)
 from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
@@ -150,6 +158,21 @@ class EmulatedBuffer:
         return int(self.data.size)
 
 
+def _outside(program: Program, result: Result) -> Outside | None:
+    """Return the first access out of bounds in a launch of code that checks them.
+
+    It prints an index, and traps at a wide access. A copy of a user's own struct isn't checked: it
+    is out of bounds if it leaves the thread's local memory.
+    """
+    by_index = outside_in(result.printed, program)
+    if by_index is not None:
+        return by_index
+    for finding in result.findings:
+        if finding.kind in ("trap", "local-out-of-bounds"):
+            return Outside(program.name, finding.line, finding.text)
+    return None
+
+
 class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device.
 
@@ -181,6 +204,7 @@ class EmulatedDevice:
         self.budget = budget
         self.has_bounds = has_bounds
         self.outside: Outside | None = None  # the first access out of the bounds of an array
+        self.unchecked_widths = ""  # why the widths of accesses weren't checked
         self.last: Result | None = None  # of the latest launch
         self.findings: list[Finding] = []  # of all launches
         self.printed: tuple[str, ...] = ()  # by the first launch that prints
@@ -205,13 +229,25 @@ class EmulatedDevice:
         Raises CompileFailed, NvrtcMissing, UnsupportedInstruction; ClangMissing with has_bounds.
         """
         if self.has_bounds:
-            out = compile_with_clang(program, self.arch, bounds=True)
+            out = self._with_bounds(program)
         else:
             out, origin = build(program, self.arch)
             self.label = max(self.label, origin, key=_rank)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses, program.entry)
         return EmulatedKernel(program, kernel, out, load_variables(kernel))
+
+    def _with_bounds(self, program: Program) -> Compiled:
+        """Return a program with checks of its accesses to arrays.
+
+        Vectors with a check can't be compiled in a few programs, as in a union that is copied.
+        Then only indices are checked, and `unchecked_widths` has the reason.
+        """
+        try:
+            return compile_with_clang(program, self.arch, (*BOUNDS, *WIDTHS))
+        except CompileFailed as error:
+            self.unchecked_widths = str(error).partition("\n")[0]
+        return compile_with_clang(program, self.arch, BOUNDS)
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """Return a new buffer with a copy of the array's elements, row-major.
@@ -315,7 +351,7 @@ class EmulatedDevice:
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
         if self.has_bounds:
-            self.outside = self.outside or outside_in(self.last.printed, kernel.program)
+            self.outside = self.outside or _outside(kernel.program, self.last)
         faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]
         self._faults += faults
         if kernel.program.arguments and not faults:
