@@ -174,14 +174,15 @@ lab.check_answer("00", answer)
 #
 # 1. [01_four_gremlins](01_four_gremlins.ipynb): two mistakes that cancel, taken apart.
 # 2. [02_your_own_kernel](02_your_own_kernel.ipynb): a kernel of your own, its bugs and its costs.
-# 3. [04_one_idea_a_picture](04_one_idea_a_picture.ipynb): the first steps of the ladder. You bet on each of them.
-# 4. [05_work_per_thread](05_work_per_thread.ipynb): registers instead of shared memory.
-# 5. [06_the_last_30_percent](06_the_last_30_percent.ipynb): what waits, up to cuBLAS.
-# 6. [07_roofline](07_roofline.ipynb): what limits a kernel.
-# 7. [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb): the tile that fits a size.
-# 8. [09_past_cublas](09_past_cublas.ipynb): what is left to gain on FP32 cores.
-# 9. [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
-# 10. [11_keep_and_compare](11_keep_and_compare.ipynb): whether a kernel became slower.
+# 3. [03_the_ground](03_the_ground.ipynb): what a warp, a sector and a floor are, drawn.
+# 4. [04_one_idea_a_picture](04_one_idea_a_picture.ipynb): the first steps of the ladder. You bet on each of them.
+# 5. [05_work_per_thread](05_work_per_thread.ipynb): registers instead of shared memory.
+# 6. [06_the_last_30_percent](06_the_last_30_percent.ipynb): what waits, up to cuBLAS.
+# 7. [07_roofline](07_roofline.ipynb): what limits a kernel.
+# 8. [08_autotuning_and_beyond](08_autotuning_and_beyond.ipynb): the tile that fits a size.
+# 9. [09_past_cublas](09_past_cublas.ipynb): what is left to gain on FP32 cores.
+# 10. [10_fp32_on_tensor_cores](10_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
+# 11. [11_keep_and_compare](11_keep_and_compare.ipynb): whether a kernel became slower.
 #
 # The reference: [12](12_the_harness.ipynb) the harness, [13](13_from_milliseconds_to_tflops.ipynb) TFLOP/s,
 # [14](14_the_gate.ipynb) the gate, [15](15_harnesses_compared.ipynb) other harnesses, [16](16_time_anything.ipynb) any

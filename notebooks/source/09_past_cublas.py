@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Past cuBLAS on FP32 lanes
 #
-# `warptiled` does as well as cuBLAS. We try seven more ideas. Two of them pay, two change little, one costs 7 % and
-# makes the next ones possible, and two lose at most sizes: they are here with what they taught.
+# `warptiled` does as well as cuBLAS. Here are seven more ideas. Not all of them pay. One costs 7 % and makes the
+# next ideas possible. Which one? Bet on each step before you see what was measured.
 
 # %%
 from IPython.display import display
@@ -23,18 +23,14 @@ import worklog
 from worklog import lab, plots
 
 NAMES = ("warptiled", "lane_map", "async_copies", "barriers", "specialized", "bulk_copies")
-lab.steps(*NAMES, "equal_shares", "ragged")
-
-# %% [markdown]
-# No rung here has fewer multiply-adds than `warptiled`, and they are its floor. So the floor predicts no step. What
-# is left to gain is the time in which an SM issues something else, or nothing. So each rung has a timeline: what the
-# warps of one block copy, multiply and wait for, as the emulator executed it. It is an order, not a time. This is where
-# we start:
-
-# %%
 lab.timeline("warptiled")
 
 # %% [markdown]
+# This is where we start: a timeline of what the warps of one block copy, multiply and wait for, as the emulator
+# executed it. It is an order, not a time. Each rung has one, since the floors are no help here: no rung has fewer
+# multiply-adds than `warptiled`, and they are its floor, so the floors say 1 at each step. What is left to gain is the
+# time in which an SM issues something else, or nothing.
+#
 # All four warps do the same. Each fetches the next tile to registers as it begins to multiply, and stores it to shared
 # memory at the end, before the one wait per tile. The next tables say what the emulator counts per multiply-add of a
 # warp, and what the disassembler finds in the main loop: the share of multiply-adds, the registers that each reads from
@@ -53,9 +49,18 @@ lab.register_reads(*NAMES)
 # ## 13. Lane map
 #
 # Only which lane takes which quads changes. In `warptiled`, lanes l and l ^ 1 read the same quad of B. Here, four
-# neighbouring lanes read four different ones, which takes more wavefronts. **What we believed:** wavefronts are not
-# the limit, so the step shows a cost of loads that the floor doesn't have: how long a load that lanes share keeps the
-# multiply-adds waiting.
+# neighbouring lanes read four different ones, which takes more wavefronts. Wavefronts aren't the limit, so does the
+# kernel notice?
+
+# %%
+lab.bet("lane_map")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 1, and it was 0.996 times as fast: no difference that counts.
+#
+# </details>
 
 # %%
 from worklog.viewer.accesses import access
@@ -68,16 +73,32 @@ lab.timeline("lane_map")
 
 # %% [markdown]
 # The order is that of `warptiled`: only addresses differ.
-#
-# **What happened:** at most 0.6 % at each size, and not always in the same direction. And the table shows a second
-# change: ptxas allocates other registers, and the share of multiply-adds that read two of them from one bank falls
-# from 23 to 1 %. The step doesn't isolate the lane map, and neither effect can be read from it.
+
+# %%
+lab.steps("warptiled", "lane_map")
+
+# %% [markdown]
+# **What we believed:** the step shows a cost of loads that the floor doesn't have, how long a load that lanes share
+# keeps the multiply-adds waiting. **What happened:** at most 0.6 % at each size, and not always in the same direction.
+# And the table of registers above shows a second change: ptxas allocates other registers, and the share of
+# multiply-adds that read two of them from one bank falls from 23 to 1 %. The step doesn't isolate the lane map, and
+# neither effect can be read from it.
 #
 # ## 14. Asynchronous copies
 #
 # `cp.async` copies from global to shared memory without a register in between. Several tiles, called stages, are
-# under way at once. A is transposed on the way, which needs copies of 4 bytes. **What we believed:** a tile may
-# arrive several tiles' time after it was requested, so nobody waits for it.
+# under way at once. A is transposed on the way, which needs copies of 4 bytes. A tile may arrive several tiles' time
+# after it was requested, so nobody should wait for it. What is that worth?
+
+# %%
+lab.bet("async_copies")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 1, and it was 0.929 times as fast: slower.
+#
+# </details>
 
 # %%
 lab.diff("lane_map", "async_copies", hunks=[5, 6, 9])
@@ -88,17 +109,32 @@ lab.timeline("async_copies")
 # %% [markdown]
 # Four tiles are requested before the first one is multiplied, and no store from registers is left. There is still one
 # wait per tile, for the copies and for all warps.
-#
-# **What happened:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of
-# multiply-adds in the loop falls from 92 to 88 %. And warps wait more for shared memory: 13 % of their cycles instead of
+
+# %%
+lab.steps("lane_map", "async_copies")
+
+# %% [markdown]
+# **What we believed:** nobody waits any more, so it is faster. **What happened:** 6 to 7 % slower. Every 4 bytes of A
+# need an instruction and an address, so the share of multiply-adds in the loop falls from 92 to 88 %. And warps wait
+# more for shared memory: 13 % of their cycles instead of
 # 8, which leaves more issue slots empty (81 % used instead of 84, at 4096). (The tile changes, too, to 8 deep, so the step doesn't isolate the
 # copies. Two blocks still fit on an SM.)
 #
 # ## 15. Full and empty
 #
 # `__syncthreads` stops all warps of a block once per tile. Now each stage has two mbarriers: copies arrive at `full`,
-# and warps that have left the stage arrive at `empty`. **What we believed:** no warp waits for a slower one, as long
-# as that one is less than the stages behind.
+# and warps that have left the stage arrive at `empty`. No warp waits for a slower one, as long as that one is less than
+# the stages behind. Does that make up for the copies?
+
+# %%
+lab.bet("barriers")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 1, and it was 1.02 times as fast.
+#
+# </details>
 
 # %%
 lab.diff("async_copies", "barriers", hunks=[2, 4, 5])
@@ -109,7 +145,11 @@ lab.timeline("barriers")
 # %% [markdown]
 # Now there are two waits per tile: for `full` before it is multiplied, and for `empty` before a copy. The request is
 # one tile less ahead, so that `empty` is about a tile that was left a whole tile ago.
-#
+
+# %%
+lab.steps("async_copies", "barriers")
+
+# %% [markdown]
 # **What happened:** 2 % faster at the smaller sizes, 1 % slower at 8192. The mbarriers and their addresses take
 # instructions, and the share of multiply-adds falls again, to 82 %.
 #
@@ -117,8 +157,18 @@ lab.timeline("barriers")
 #
 # So we move the copies out of the loop. Four warps copy and eight multiply. `setmaxnreg` moves registers from the
 # former to the latter. The block's tile is 128 x 256, which needs fewer sectors per multiply-add: two ideas in one
-# rung. **What we believe:** addresses and copies leave the loop of the multiplying warps, so the share of
-# multiply-adds rises.
+# rung. Addresses and copies leave the loop of the multiplying warps. Four of twelve warps multiply nothing, though. Is
+# it worth it?
+
+# %%
+lab.bet("specialized")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 1, and it was 1.1 times as fast.
+#
+# </details>
 
 # %%
 lab.source("specialized", "if (threadIdx.x < COPIERS) {", 15)
@@ -129,9 +179,14 @@ lab.timeline("specialized")
 # %% [markdown]
 # The rows of a block differ for the first time. Warps 4 to 11 multiply and wait once per tile, and nothing of theirs
 # lies between two multiplications but that wait.
-#
-# **What happened:** 10 % faster at each size, and 93 % of the loop are multiply-adds. But which of the two ideas is it?
-# Here is the rung with the tile of the one before:
+
+# %%
+lab.steps("barriers", "specialized")
+
+# %% [markdown]
+# **What we believed:** the share of multiply-adds rises, and the speed with it. **What happened:** 10 % faster from
+# 2048 on, and 93 % of the loop are multiply-adds. But which of the two ideas is it? Here is the rung with the tile of
+# the one before:
 
 # %%
 lab.steps("barriers", "specialized BN=128", "specialized", sizes=[1024, 4096])
@@ -159,8 +214,18 @@ for line in ("__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
 # ## 17. Bulk copies
 #
 # In rung 16, a copying thread issues 12 copies per tile. Now one instruction copies a row of B's tile, and A passes
-# through registers, which transposes it. **What we believe:** the loop of the multiplying warps stays as it is, and
-# copying warps take fewer of their issue slots.
+# through registers, which transposes it. The loop of the multiplying warps stays as it is, and the copying warps take
+# fewer of their issue slots. What is that worth?
+
+# %%
+lab.bet("bulk_copies")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# The floors say 1, and it was 1.03 times as fast.
+#
+# </details>
 
 # %%
 lab.diff("specialized", "bulk_copies", hunks=[9])
@@ -171,13 +236,18 @@ lab.timeline("bulk_copies")
 # %% [markdown]
 # The multiplying warps do what they did. Of the copying ones, each pair takes every other tile: it stores A's part,
 # requests that of its next tile, and then copies B's.
-#
+
+# %%
+lab.steps("specialized", "bulk_copies")
+
+# %% [markdown]
 # **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS. At 4096, more
 # than a third of that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
 
 # %%
 lab.steps("bulk_copies, order not kept", "bulk_copies", sizes=[1024, 4096])
-#
+
+# %% [markdown]
 # ## The last wave
 #
 # One block of `specialized` occupies an SM. If the number of blocks isn't a multiple of the number of SMs, some SMs
@@ -201,11 +271,24 @@ print(f"{sms} SMs: {gpu.name}")
 pd.DataFrame.from_dict(used, orient="index")
 
 # %% [markdown]
-# ## 18 and 19. Two rungs that lose
+# ## 18. Equal shares
 #
 # `equal_shares` lets each block take an equal share of the steps along K of all tiles, so it computes parts of tiles,
-# too. A second launch adds the parts. **What we believed:** it gains what the last wave loses. This is the third block
-# of 132, in a product with few tiles along K:
+# too. A second launch adds the parts. No SM is idle in the last wave any more: at 4096, that is up to 3 %. How much of
+# it is left?
+
+# %%
+lab.bet("equal_shares")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor is known for it, and it was 0.99 times as fast.
+#
+# </details>
+
+# %% [markdown]
+# This is the third block of 132, in a product with few tiles along K:
 
 # %%
 few = worklog.Shape(768, 2560, 104)
@@ -214,23 +297,45 @@ lab.timeline("equal_shares", few, block=2)
 # %% [markdown]
 # The block ends a tile of C that another one began, and begins the next one while its copies go on. Both parts go to a
 # workspace, since neither is a whole tile.
+
+# %%
+lab.steps("bulk_copies", "equal_shares")
+
+# %% [markdown]
+# **What we believed:** it gains what the last wave loses. **What happened:** no gain at 8192, and a loss at the other
+# two sizes. At 2048, where every tile is in parts, 11 % is lost. The product's launch keeps the FP32 cores as busy as
+# that of `bulk_copies` (83 and 82 %, below), so we suspect the launch that adds the parts, but the recordings don't
+# have the times of the two launches. At 4096, the product's launch moves 1.67 GB from and to DRAM, and that of
+# `bulk_copies` 0.39 (Nsight Compute, 2026-11-27); the parts are at most 0.07 of them. This rung also walks its tiles in
+# bands of rows, which `bulk_copies` doesn't, so the step has two changes. At 2048, DRAM is 4 % busy.
 #
-# **What happened:** no gain at 8192, and a loss at the other two sizes. At 2048, where every tile is in parts, 11 % is
-# lost. The product's launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below), so we suspect
-# the launch that adds the parts, but the recordings don't have the times of the two launches. At 4096, the product's
-# launch moves 1.67 GB from and to DRAM, and that of `bulk_copies` 0.39 (Nsight Compute, 2026-11-27); the parts are at
-# most 0.07 of them. This rung also walks its tiles in bands of rows, which `bulk_copies` doesn't, so the step has two
-# changes. At 2048, DRAM is 4 % busy.
+# ## 19. Any shape
 #
 # `ragged` takes any shape: only its copying warps know about edges, and where rows don't begin at multiples of 16
-# bytes, a first launch copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole
-# tiles, since the source of the main loop is the same.
+# bytes, a first launch copies the matrix. At sizes of whole tiles, the source of its main loop is that of
+# `equal_shares`. So what do edges cost where there are none?
+
+# %%
+lab.bet("ragged")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor is known for it, and it was 0.961 times as fast.
+#
+# </details>
 
 # %%
 lab.timeline("ragged", few, block=2)
 
 # %% [markdown]
-# The order is that of `equal_shares`, one step later: the shares are cut at other places. **What happened:** the same
+# The order is that of `equal_shares`, one step later: the shares are cut at other places.
+
+# %%
+lab.steps("equal_shares", "ragged")
+
+# %% [markdown]
+# **What we believed:** it takes the same time, since the loop is the same. **What happened:** the same
 # time at 2048, and 4 % more at 4096 and 8192. At 4096 its FP32 cores are 81 % busy, and those of `equal_shares` 85 %:
 # fewer issue slots are used (91 instead of 94 %), and fewer of them for multiply-adds.
 
@@ -240,8 +345,8 @@ from story.tables import waits
 waits("barriers", "specialized", "bulk_copies", "equal_shares", "ragged")
 
 # %% [markdown]
-# The warps of `equal_shares` wait for global memory in 14 % of their cycles, those of `bulk_copies` in 3 %. Its FP32 cores
-# are no less busy for that (85 and 84 %), since other warps issue meanwhile.
+# The warps of `equal_shares` wait for global memory in 14 % of their cycles, those of `bulk_copies` in 3 %. Its FP32
+# cores are no less busy for that (85 and 84 %), since other warps issue meanwhile.
 #
 # What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain. They stay because rung 26
 # is made of both: its blocks stay on their SMs, share out K only where tiles are few, and take any shape, and it is 1.9

@@ -14,8 +14,8 @@
 # # FP32 on tensor cores
 #
 # A tensor core multiplies numbers of 11 bits, and FP32 has 24. We build FP32's result from such products anyway, in six
-# rungs, and end at four times cuBLAS in turns with it, and 3.6 times in a row. On the way, two things that we believed
-# turn out to be wrong: that splitting a number is what costs precision, and that twice the rate is a gain.
+# rungs, and end at four times cuBLAS in turns with it, and 3.6 times in a row. Three of the six steps make the kernel
+# slower. Bet on each of them, in speed and in precision.
 
 # %%
 import worklog
@@ -23,22 +23,12 @@ from worklog import lab, plots
 
 SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split")
 run = worklog.results([*SECOND, "best", "cuBLAS"], 4096)
-plots.accuracy(run, 4096)
+plots.accuracy(worklog.results(["best", "cuBLAS"], 4096), 4096)
 
 # %% [markdown]
-# Up is faster, and left is more precise, by the largest error that the gate found in each kernel. Filled points have
-# the class of FP32, which limits the rms error, too: `fp16x3` fails that limit. Here is what each step gains, and
-# what Nsight Compute found busy:
-
-# %%
-lab.steps(*SECOND)
-
-# %%
-from worklog.kernel.ladder import counters
-
-counters(SECOND)
-
-# %% [markdown]
+# This is where we start: up is faster, and left is more precise, by the largest error that the gate found in each
+# kernel. At the end of the page, this picture has six points more.
+#
 # **New concepts:** TF32, splitting a number, an accumulator that truncates, scaling by powers of two, promotion, warp
 # groups, splitting passes.
 #
@@ -65,7 +55,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # (NVIDIA's data sheet states less for the tensor cores, 494.7 and 989.4 TFLOP/s: it computes them at 1830 MHz, and
-# FP32's at 1980 MHz.)
+# FP32's at 1980 MHz.) So three products of TF32 could be 2.5 times as fast as FP32, and three of FP16 5 times.
 #
 # ## 21. One product in TF32
 #
@@ -76,8 +66,21 @@ pd.DataFrame(
 lab.source("tf32", "for (int k = 0; k < BK; k += 8) {", 15)
 
 # %% [markdown]
-# The gate's unit of error is u·D: u is 2⁻²⁴, and D is the 2-norm of the K products of an element. **What we believed:**
-# 13 bits fewer make the error 2¹³ times as large.
+# The peak is 7 times that of FP32. How much of it does a kernel of one product reach, compared with `best`?
+
+# %%
+lab.bet("tf32", earlier="best")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 2.13 times as fast.
+#
+# </details>
+
+# %% [markdown]
+# And what does it cost? The gate's unit of error is u·D: u is 2⁻²⁴, and D is the 2-norm of the K products of an
+# element. How many times as large is the error with 13 bits fewer?
 
 # %%
 import numpy as np
@@ -104,18 +107,31 @@ rounded = tensor.tensor_product(a, b, "tf32", products=1, promote=None)
 print(f"tf32               {tensor.rms_error(rounded, a, b):7.1f}")
 
 # %% [markdown]
-# **What happened:** about 2¹² units, at any K: this is the error of rounded operands, and FP32's sum has a few units
-# itself. A tolerance of 10⁻² passes it, which is why "TF32 is on by default" goes unnoticed. The gate names the class:
-# tf32.
+# **What we believed:** 2¹³ times as large. **What happened:** about 2¹² units, at any K: this is the error of rounded
+# operands, and FP32's sum has a few units itself. A tolerance of 10⁻² passes it, which is why "TF32 is on by default"
+# goes unnoticed. The gate names the class: tf32.
 #
 # ## 22. Three products
 #
 # Write each factor as hi + lo, two numbers of TF32. The difference of a number and its hi is exact, so hi + lo keeps 22
-# bits or more. Three of the four products matter, since lo · lo is below 2⁻²² of the result. **What we believed:** so
-# this is FP32.
+# bits or more. Three of the four products matter, since lo · lo is below 2⁻²² of the result. Three products instead of
+# one, and a few subtractions to split the numbers: how many times as fast is that? (Below 1 is slower.)
+
+# %%
+lab.bet("tf32x3")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 0.401 times as fast: slower.
+#
+# </details>
 
 # %%
 lab.diff("tf32", "tf32x3", hunks=[1, 5])
+
+# %% [markdown]
+# The three products keep 22 bits, so is this FP32? Bet on the error: does it grow with K, with its root, or not at all?
 
 # %%
 for k in (128, 1024, 4096):
@@ -128,8 +144,8 @@ for k in (128, 1024, 4096):
     )
 
 # %% [markdown]
-# **What happened:** the error grows with K, not with its root, and leaves FP32's class. Splitting isn't the reason. The
-# tensor core is:
+# **What we believed:** so this is FP32. **What happened:** the error grows with K, not with its root, and leaves FP32's
+# class. Splitting isn't the reason. The tensor core is:
 
 # %%
 for last in (2.0**-24, 1.9 * 2.0**-24):
@@ -149,20 +165,38 @@ for last in (2.0**-24, 1.9 * 2.0**-24):
 #
 # FP16 has the 11 bits of TF32, and twice the rate. But its exponents end at 2¹⁵ and 2⁻²⁴. So each row of A and each
 # column of B is multiplied by the power of two that takes its largest magnitude to 2¹⁴ to 2¹⁵. That is exact, and so is
-# the division of C. **What we believed:** in rung 22 the tensor cores are the unit that is second busiest, with 43 %,
-# so twice their rate is a gain.
+# the division of C. What was busy in rung 22?
+
+# %%
+from worklog.kernel.ladder import counters
+
+counters(["tf32", "tf32x3"])
+
+# %% [markdown]
+# The tensor cores are the unit that is second busiest, with 43 %. Now they have twice the rate. What is that worth?
+
+# %%
+lab.bet("fp16x3")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 0.923 times as fast: slower.
+#
+# </details>
 
 # %%
 lab.diff("tf32x3", "fp16x3", hunks=[7, 8])
 
 # %% [markdown]
-# **What happened:** 8 % slower at 4096, and 20 % busy. The tensor cores weren't the limit. The rung reads its rows and
-# columns twice, once for their largest magnitude. What do its warps wait for?
+# **What we believed:** twice the rate is a gain. **What happened:** 8 % slower at 4096, and the tensor cores are 20 %
+# busy. They weren't the limit. The rung reads its rows and columns twice, once for their largest magnitude. What do its
+# warps wait for?
 
 # %%
 from story.tables import waits
 
-waits("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split")
+waits("tf32", "tf32x3", "fp16x3")
 
 # %% [markdown]
 # For global memory: 27 % of their cycles, and less than 1 % in `tf32x3`. So twice the rate met twice the reads.
@@ -170,8 +204,18 @@ waits("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split")
 # ## 24. Promotion
 #
 # The tensor core sums 128 k. Then the kernel adds this sum to another one in FP32 registers, which rounds, and the
-# tensor core begins again at zero. **What we believed:** the error of truncation grows within 128 k only, so the rung
-# has FP32's class, and the one addition per 384 multiply-adds costs nothing.
+# tensor core begins again at zero. So the error of truncation grows within 128 k only. That is one addition for 384
+# multiply-adds. Does it cost anything?
+
+# %%
+lab.bet("promoted")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 0.952 times as fast: slower.
+#
+# </details>
 
 # %%
 lab.diff("fp16x3", "promoted", hunks=[3])
@@ -183,18 +227,34 @@ finding = "Promotion decides the class: without it, the error of FP16x3 grows wi
 label = "emulated · sm_90 PTX; U(-1, 1), 32 x 32 elements of C; dashed: the limit of class fp32"
 plots.curves(finding, curves, label, x="K", y="rms error, u·D", limit=limit)
 
+# %%
+waits("fp16x3", "promoted")
+
 # %% [markdown]
-# **What happened:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But
-# the rung is 5 % slower. Its warps wait for the same as those of rung 23, each share within 3 points (above). What grows
-# is what they issue: about 11 % more, by the used issue slots (37 and 35 %) and the times. How much of that are the
-# additions, we haven't isolated.
+# **What we believed:** FP32's class, for nothing. **What happened:** FP32's class, and from K = 1024 on an error below
+# that of FP32 multiply-adds in the order of k. But the rung is 5 % slower. Its warps wait for the same as those of rung
+# 23, each share within 3 points. What grows is what they issue: about 11 % more, by the used issue slots (37 and 35 %)
+# and the times. How much of that are the additions, we haven't isolated.
 #
 # ## 25. Warp groups
 #
 # In rung 24, each number is split once per warp that needs it. `wgmma` is issued by a group of four warps, and reads
 # both operands from shared memory. So splitting becomes a job of its own, once per block. Three warp groups split what
-# `cp.async` brings, two multiply, and mbarriers hand stages of 32 k from one to the other. **What we believe:** the
-# tensor cores wait less. This is what a multiplying group does with a stage:
+# `cp.async` brings, two multiply, and mbarriers hand stages of 32 k from one to the other. The tensor cores of rung 24 are
+# 18 % busy. How many times as fast is a kernel whose multiplying warps only multiply?
+
+# %%
+lab.bet("wgmma")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 2.26 times as fast.
+#
+# </details>
+
+# %% [markdown]
+# This is what a multiplying group does with a stage:
 
 # %%
 lab.source("wgmma", "const int slot = s % STAGES;", 13)
@@ -233,7 +293,17 @@ for old, new in {
 # needs them, so one bulk copy brings a stage of an operand. 132 blocks stay on their multiprocessors, and take one tile
 # after another. A tile has 64, 128 or 192 columns: narrow ones occupy more multiprocessors, and wide ones need less
 # shared memory per multiply-add. If even narrow tiles are too few, blocks share out K, and a third kernel adds the
-# parts. **What we believe:** no block splits any more, so the tensor cores become the limit. At 4096:
+# parts. No block splits any more. But the halves cross DRAM once more. Is that a trade?
+
+# %%
+lab.bet("split")
+
+# %% [markdown]
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# No floor counts tensor cores, and it was 2.29 times as fast.
+#
+# </details>
 
 # %%
 size = worklog.Shape.of(4096)
@@ -245,11 +315,30 @@ for part in split.passes:
     )
 
 # %% [markdown]
-# **What happened:** 1.9 times as fast at 2048, 2.3 at 4096 and 2.5 at 8192. The tensor cores are 75 % busy in the
-# product's launch at 2048, and its busiest unit; with the splitting pass, 51 %, by time and clock. How much of the
-# first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the others three in
-# FP16. The last column is the share at the SM clock of the measurement. (The peak is the data sheet's for any
-# instruction. Rungs 21 to 24 use `mma.sync`, and we haven't measured how much of it that can reach.)
+# **What we believed:** the tensor cores become the limit. **What happened:** 1.9 times as fast at 2048, 2.3 at 4096 and
+# 2.5 at 8192. The tensor cores are 75 % busy in the product's launch at 2048, and its busiest unit; with the splitting
+# pass, 51 %, by time and clock. Here are all six steps, what Nsight Compute found busy, and what the warps wait for:
+
+# %%
+lab.steps(*SECOND)
+
+# %%
+counters(SECOND)
+
+# %%
+waits(*SECOND)
+
+# %% [markdown]
+# And this is the picture from the start, with all kernels. Filled points have the class of FP32, which limits the rms
+# error, too: `fp16x3` fails that limit.
+
+# %%
+plots.accuracy(run, 4096)
+
+# %% [markdown]
+# How much of the first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the
+# others three in FP16. The last column is the share at the SM clock of the measurement. (The peak is the data sheet's
+# for any instruction. Rungs 21 to 24 use `mma.sync`, and we haven't measured how much of it that can reach.)
 
 # %%
 third, shares = peak["FP16"] / 3, {}

@@ -84,6 +84,11 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ),
         ("14", PLAIN, "the gate passes it, so it is right. Hint: ", "1.001"),
         ("14", "void f();", "no __global__ function", "1.001"),
+        ("03", 32, "one sector for each lane, .* Hint: which byte is the last", "12"),
+        ("03", 4, "hold 32 neighbours", "12"),
+        ("03", 3, "the number of lines", "12"),
+        ("03", 13, "doesn't touch 13 sectors. Hint", "12"),
+        ("03", 12.5, "the answer is a number of sectors, not float", "12 s"),
         ("04", 4.5, "the share that comes from L2", "95.5"),
         ("04", 0.955, "not a percentage", "95.5"),
         ("04", 97.2, "count sectors, not the bytes", "95.5"),
@@ -161,6 +166,11 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, rea
 def test_two_digits_are_enough(notebook, right):
     graded = lab.check_answer(notebook, right)
     assert graded.right, graded
+
+
+def test_a_stride_of_three_floats_touches_each_sector_up_to_its_last_float():
+    right = [count for count in range(40) if lab.check_answer("03", count).right]
+    assert right == [len({3 * lane * 4 // 32 for lane in range(32)})]
 
 
 @pytest.mark.parametrize("wrong", [28.0, 30.0, 29.3])

@@ -15,6 +15,7 @@ import worklog
 from tests.notebooks.cells import text_of
 from tests.notebooks.test_claims import COUNTED, COUNTERS, us
 from tests.record.notebooks import notebook_of, sources
+from worklog.kernel.ladder import FP32, TENSOR
 from worklog.kernel.prediction import bound
 from worklog.lab.bets import LadderStep, step_to
 from worklog.runs import CUBLAS
@@ -66,6 +67,13 @@ def test_the_reader_bets_on_every_step_of_the_ladder_in_its_order():
     assert later == [rung.name for rung in worklog.LADDER[1:]]
 
 
+def test_the_reader_bets_on_every_step_past_cublas_and_on_tensor_cores():
+    for notebook, rungs in (("09", FP32), ("10", TENSOR)):
+        later = [step.later for number, step, *_ in BETS if number == notebook]
+        assert later == [rung.name for rung in rungs if rung.name != "best"]
+    assert all(step.earlier == "best" for _, step, *_ in BETS if step.later == "tf32")
+
+
 @EACH_BET
 def test_the_folded_answer_below_a_bet_has_the_recordings_numbers(above, cell, below, step):
     assert below.cell_type == "markdown"
@@ -74,7 +82,7 @@ def test_the_folded_answer_below_a_bet_has_the_recordings_numbers(above, cell, b
     )
     assert below.source.startswith("<details>")
     assert numbers_of(folded) == numbers_of(step.sentence())
-    assert len(numbers_of(folded)) == 2
+    assert len(numbers_of(folded)) == (1 if step.floors is None else 2)
 
 
 @EACH_BET

@@ -31,7 +31,7 @@ from tests.plots.drawing import listed
 from worklog import lab, plots
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel.ladder import LadderCounts, MemoryCounts, rung
-from worklog.plots import Chart
+from worklog.plots import Chart, ground
 from worklog.plots.charts.ladder import ARTICLE_PERCENT
 from worklog.plots.drawing import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
@@ -239,6 +239,27 @@ CASES = {
         source="live",
     ),
 }
+# Without a recording of this GPU, whose name no recording has.
+UNKNOWN_CARD = replace(full_run(), gpu=replace(full_run().gpu, name="<GPU & Co>"))
+CASES |= {
+    "memories": Case(
+        lambda: ground.memories(UNKNOWN_CARD),
+        "registers | shared memory | 256 KiB per SM | at most | not recorded | Latencies without",
+        source=UNKNOWN_CARD.label,
+    ),
+    "touched": Case(
+        lambda: ground.touched({"a row": range(32), "a column of many rows": range(0, 1056, 33)}),
+        "A request costs 4 to 32 sectors of global memory, or 1 wavefront of shared memory | "
+        "1 line | 32 lines | 12.5 % used",
+        source="computed from these addresses",
+    ),
+    "waiting": Case(
+        lambda: ground.waiting({"much": 40, "little": 4.0}, 400, EMULATED, warps=(1, 100)),
+        "much 9.1 % with 1 warp, 100 % with 100; little 1.0 % with 1 warp, 99 % with 100 | "
+        "little, 100 warps",
+        source=EMULATED,
+    ),
+}
 LIMIT = {128: 17.0, 1024: 42.0}
 for name, (draw, words) in {
     "traffic": (
@@ -269,6 +290,13 @@ for name, words in {
 }.items():
     CASES[f"ownership of {name}"] = Case(
         lambda name=name: plots.ownership(access(name)), words, source=EMULATED
+    )
+for name, words in {
+    "coalesced": "coalesced: two neighbouring lanes store 4 bytes apart | 31: [0][31], 124",
+    "vectorized": "block 0, 0: 256 threads, 8 warps | C: 256 × 256 floats",
+}.items():
+    CASES[f"grid of {name}"] = Case(
+        lambda name=name: ground.grid(access(name)), words, source=EMULATED
     )
 for name, words in {
     "conflict_free": "requests no tile ahead",
@@ -465,6 +493,12 @@ def test_the_recordings_are_drawn_without_overlaps():
             "combined",
         ),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
+        (lambda: ground.touched({}), "no request with floats"),
+        (lambda: ground.touched({"a": range(4), "b": []}), "no request with floats"),
+        (lambda: ground.waiting({}, 400, "a source"), "no warp uses the unit"),
+        (lambda: ground.waiting({"a": 0}, 400, "a source"), "cycles above 0"),
+        (lambda: ground.waiting({"a": 1}, 400, "a source", warps=()), "at least one warp"),
+        (lambda: ground.grid(access("split")), "split: thread 0 stores no element of C"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
         (

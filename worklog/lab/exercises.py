@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import launch, load
+from worklog.emulator.limits import WARP
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, rung
@@ -48,6 +49,10 @@ DIGITS = 2  # or it has at least so many significant digits, and these are right
 SMALL = Shape(144, 72, 37)
 SECTOR_BYTES = 32
 SEED = 4
+STRIDE = 3  # floats from a lane's to the next lane's
+STRIDED = f"""extern "C" __global__ void read(const float* x, float* out) {{
+  out[threadIdx.x] = x[{STRIDE} * threadIdx.x];
+}}"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -396,6 +401,26 @@ def _eight_elements(source: str) -> Graded:
     return _graded(per_fma <= limit, facts, "read each element of `Bs` once per k", checked.label)
 
 
+def _sectors_at_a_stride(answer: int) -> Graded:
+    compiled, _ = build(Program("strided.cu", STRIDED, "read"))
+    array = np.zeros(STRIDE * WARP, np.float32)
+    output = np.zeros(WARP, np.float32)
+    result = launch(load(compiled.ptx, compiled.symbol), (1,), WARP, [array, output])
+    loads = result.counts.global_load
+    if answer == loads.sectors:
+        return Graded(True, f"{loads.sectors} sectors, in {loads.cache_lines} lines", result.label)
+    mistakes = {
+        WARP: "that is one sector for each lane, and a sector has room for more than one",
+        WARP
+        * FLOAT_BYTES
+        // SECTOR_BYTES: "that many hold 32 neighbours, and these floats aren't neighbours",
+        loads.cache_lines: "that is the number of lines",
+    }
+    facts = mistakes.get(answer, f"the request doesn't touch {answer} sectors")
+    hint = "which byte is the last one, and does each sector up to there have a float that is read?"
+    return _graded(False, facts, hint, result.label)
+
+
 def _read_speedup(answer: float) -> Graded:
     compared = open_comparison()
     short = compared.us(KNOWN, 1)["do_bench"]
@@ -460,6 +485,7 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
         _shows_the_cold_start,
     ),
     "02": (TILED, str, _eight_elements),
+    "03": ("a number of sectors", Integral, _sectors_at_a_stride),
     "04": ("a share in percent", Real, _served_by_l1),
     "05": ("a time in ms", Real, _without_conflicts),
     "06": ("a share of cuBLAS in percent", Real, _at_the_floor),

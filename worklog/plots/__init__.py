@@ -7,8 +7,8 @@ matplotlib figure that shows itself as the last line of a cell. Charts on one pa
 `ax`, and then return it.
 
 `charts/` has a module for each chart: what it selects of a run, and its texts. It is drawn with the
-marks of `marks/` on the page of `page.py`. `registry.py` lists the figures of a run, and
-`gallery.py` writes them into a folder.
+marks of `marks/` on the page of `page.py`. `ground/` draws the hardware. `registry.py` lists the
+figures of a run, and `gallery.py` writes them into a folder.
 """
 
 from worklog.plots.charts.ablation import ablation

@@ -1,4 +1,7 @@
-"""The terms of the site, which each page explains at their first use."""
+"""The terms of the site, which each page explains at their first use.
+
+03_the_ground introduces those of the hardware.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,21 @@ import re
 from html import escape
 
 GLOSSARY = {
+    "thread": "one run of a kernel's code, with an index and registers of its own",
+    "warp": "32 threads with neighbouring numbers, which execute each instruction at once",
+    "block": (
+        "up to 1024 threads that run on one multiprocessor, share its shared memory, and can wait "
+        "for each other"
+    ),
+    "SM": "a streaming multiprocessor, which runs one or more blocks at a time",
+    "grid": "all blocks of a launch",
+    "row-major": "one row after the other in memory, so the elements of a row are neighbours",
+    "line": "128 bytes of memory that begin at a multiple of 128: what L1 finds with one lookup",
+    "lookup": "the search of one line in L1, which does one per clock",
+    "register": "a word of 4 bytes that belongs to one thread, from which instructions read",
+    "bandwidth": "the bytes that a memory delivers in a second",
+    "latency": "the time that a load waits for its bytes",
+    "ridge": ("the operations per byte at which computing and moving the bytes take the same time"),
     "wavefront": (
         "what shared memory delivers to a warp in one clock: at most one 4-byte word of each bank"
     ),
@@ -48,6 +66,8 @@ GLOSSARY = {
     "ceiling": "the rate that was measured on the same card with multiply-adds in FP32 alone",
 }
 
+EVERYDAY = {"line"}  # terms that pages also use for something else: they have no links
+
 
 def glossary() -> str:
     """Return the terms as a list. The first use of a term on each page links to it."""
@@ -64,6 +84,8 @@ def with_terms(body: str) -> str:
     Only paragraphs have links. A link shows the term's meaning on hover.
     """
     for term, meaning in GLOSSARY.items():
+        if term in EVERYDAY:
+            continue
         link = f'<a class="term" href="index.html#{_anchor(term)}" title="{escape(meaning)}">'
         first_use = rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)"
         body = re.sub(first_use, rf"\1{link}\2</a>", body, count=1)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
 from worklog.plots import style
+from worklog.plots.marks import areas, fill
 from worklog.plots.page import Chart, Texts, page
 from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
@@ -223,31 +222,18 @@ def _draw_tile(axes: Axes, owners: NDArray[np.int64], thread: int) -> None:
     rows, columns = owners.shape
     axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
     axes.spines[["top", "right"]].set_visible(True)
-    _fill(axes, _runs(owners // WARP == thread // WARP), ACCENT, WARP_SHADE)
-    _fill(axes, _runs(owners == thread), ACCENT)
+    fill(axes, areas(owners // WARP == thread // WARP), ACCENT, WARP_SHADE)
+    fill(axes, areas(owners == thread), ACCENT)
 
 
 def _draw_strip(axes: Axes, strip: Strip, colour: str) -> None:
     """Draw the floats of a request: pale, or in this colour if the warp uses them."""
-    for kind, fill in ((1, FAINT), (2, colour)):
+    for kind, shade in ((1, FAINT), (2, colour)):
         cells = [
             Rectangle((strip.lefts[column], ROW * row), strip.width, 0.75 * ROW)
             for row, column in np.argwhere(strip.floats == kind).tolist()
         ]
-        _fill(axes, cells, fill)
-
-
-def _runs(is_owned: NDArray[np.bool_]) -> list[Rectangle]:
-    """Return the true elements as rectangles. Rows with the same pattern are put together."""
-    changes = np.flatnonzero((is_owned[1:] != is_owned[:-1]).any(axis=1)) + 1
-    rectangles = []
-    for top, bottom in pairwise([0, *changes, len(is_owned)]):
-        edges = np.flatnonzero(np.diff(np.r_[False, is_owned[top], False].astype(np.int8)))
-        for left, right in zip(edges[::2], edges[1::2], strict=True):
-            rectangles.append(
-                Rectangle((float(left), float(top)), float(right - left), float(bottom - top))
-            )
-    return rectangles
+        fill(axes, cells, shade)
 
 
 def _strip(request: Request) -> Strip:
@@ -268,11 +254,6 @@ def _strip(request: Request) -> Strip:
     columns = np.arange(8.0 * PER_SECTOR)
     lefts = CELL * columns + SPACE * (columns // PER_SECTOR)
     return Strip(floats.reshape(-1, len(columns)), lefts, 0.88 * CELL)
-
-
-def _fill(axes: Axes, cells: Iterable[Rectangle], colour: str, alpha: float = 1.0) -> None:
-    """Draw cells in one colour."""
-    axes.add_collection(PatchCollection(list(cells), facecolor=colour, alpha=alpha))
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,5 +1,6 @@
 """Marks, of which charts are made: rows of bars, lines, cells, names of points, texts, scales."""
 
+from worklog.plots.marks.areas import areas, fill
 from worklog.plots.marks.axis import scale, tick_locator
 from worklog.plots.marks.cells import Cell, Cells
 from worklog.plots.marks.lines import Line, draw_lines, values_of, x_axis
@@ -16,7 +17,9 @@ __all__ = [
     "RowBar",
     "Rows",
     "annotate",
+    "areas",
     "draw_lines",
+    "fill",
     "leave_room",
     "name_points",
     "reference_line",
