@@ -1,7 +1,7 @@
 // 12 · Warp tiles
 // Run:     worklog run warptiled     or: nvcc -arch=native -DRUNG=12 main.cu && ./a.out 4096
 //
-// Before:  the 32 threads of a warp were 2 x 16 neighbours in the block: for each k, their quads
+// Before:  the 32 threads of a warp were 4 x 8 neighbours in the block: for each k, their quads
 //          needed few floats of A and many of B.
 // Now:     each warp computes a WM x WN tile of C, and its lanes are an 8 x 4 grid in it.
 // Why:     of all warp tiles with the same area, a square one needs the fewest different floats per

@@ -65,8 +65,8 @@ lab.bet("coalesced")
 #
 # </details>
 #
-# The floors are the least times that the counts allow. They are known without a GPU, and give the direction and most of
-# the size. What is missing is the question of [04_one_idea_a_picture](04_one_idea_a_picture.ipynb).
+# The floors are the least times that the counts allow. They are known without a GPU, and for the first steps they
+# give the direction and most of the size. What is missing is the question of [04_one_idea_a_picture](04_one_idea_a_picture.ipynb).
 #
 # ## 2. Gate, then time
 #

@@ -151,7 +151,7 @@ lab.step("coalesced")
 # %% [markdown]
 # “The floors say” is the ratio of two floors. A floor is the time of the slowest of four units if it never pauses:
 # multiply-adds, lookups in L1, wavefronts of shared memory (section 3), and A and B from DRAM once. It ignores latency
-# and barriers, so it's a bet too. It wins if both kernels are above their floors by the same factor.
+# and barriers, so the floors' ratio is a bet too. It is right if both kernels are above their floors by the same factor.
 #
 # They aren't. `naive` takes 1.01 times its floor: it does nothing but look up lines. `coalesced` takes 1.45 times its
 # floor. So now something takes time that nobody counts. What do its warps wait for? Nsight Compute samples them:
@@ -163,7 +163,8 @@ waits("naive", "coalesced")
 
 # %% [markdown]
 # The warps of `naive` stand in the queue to L1 for 94 % of their cycles. Those of `coalesced` wait for half of theirs
-# until a load arrives, since each multiply-add needs its two loads first. That is latency, and no floor counts it.
+# until a load arrives, since each multiply-add needs its two loads first, and for another quarter in the queue. A load's
+# latency is in that half, and no floor counts it.
 #
 # ## 3. Shared memory
 #
@@ -261,7 +262,7 @@ waits("naive", "coalesced")
 #
 # ### The bet on `shared`
 #
-# Global memory has a twentieth of the work: 0.25 sectors per multiply-add instead of 5. But each multiply-add still reads
+# The kernel asks global memory for a twentieth: 0.25 sectors per multiply-add instead of 5. But each multiply-add still reads
 # two floats, now from shared memory. It delivers one *wavefront* per clock: 32 words of 4 bytes, one from each of its 32
 # banks. We count 1.56 wavefronts per multiply-add of a warp. So is it 20 times as fast, or hardly at all?
 
@@ -299,9 +300,9 @@ for name in ("naive", "coalesced", "shared"):
 print(label)
 
 # %% [markdown]
-# **What happened:** not one byte less. It was 15.4 GB before and 16.1 GB after, as Nsight Compute counted them at 4096.
-# L1 had been catching the repeats all along. What shared memory saves are the lookups: two for each multiply-add before,
-# 0.06 now.
+# **What happened:** not one byte less. It was 15.4 GB before and 16.1 GB after, and DRAM moved twice as much, as Nsight
+# Compute counted at 4096. L1 had been catching the repeats all along. What shared memory saves are the lookups: two for
+# each multiply-add before, 0.06 now.
 #
 # In their place come 1.56 wavefronts. (It would be two, but the compiler helps: four iterations read four neighbours in a
 # row of `As`, and it joins them to one 16-byte read.) They are the largest count now. How do you read less than two

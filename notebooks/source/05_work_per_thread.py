@@ -113,10 +113,10 @@ lab.access("tiles_1d")
 lab.step("tiles_1d")
 
 # %% [markdown]
-# More than the floats say, since 2 / 1.125 is only 1.78. The viewer shows why: one 16-byte read brings four elements of
-# `As`, two wavefronts for four of them. The read of `Bs` takes one for each, and this is the read that serves eight
-# multiply-adds now. So wavefronts fall from 1.56 to 0.66 per multiply-add of a warp. The floors know that, and they are
-# right within a tenth.
+# More than the floats say, since 2 / 1.125 is only 1.78. The viewer shows why. Elements of `As` were cheap before: one
+# 16-byte read brings four of them, in two wavefronts. An element of `Bs` took a wavefront of its own, and it is this one
+# that now serves eight multiply-adds. So wavefronts fall from 1.56 to 0.66 per multiply-add of a warp. The floors know
+# that, and they are right within a tenth.
 #
 # Was it only that? The block's tile grows at the same step, from 32 x 32 to 64 x 64, so L2 moves half the bytes. They
 # aren't what takes the time: L2 is 7 % busy before and after.
@@ -230,9 +230,10 @@ lab.step("tiles_2d")
 lab.steps("tiles_1d", "tiles_2d BM=64 BN=64", "tiles_2d", sizes=[1024, 4096])
 
 # %% [markdown]
-# All of it is the block's tile! With blocks of 64 x 64, thread tiles gain nothing at 4096, since the conflicts eat what
-# they save. What they do is make the large block possible: 256 threads are enough for it. At 1024, 64 such blocks leave
-# half of the GPU empty, and the step loses.
+# All of it is the block's tile! With blocks of 64 x 64, thread tiles gain nothing at 4096, since the conflicts eat more
+# than they save: wavefronts rise from 0.66 to 0.78. What they do is make the large block possible: 256 threads are
+# enough for it. There a warp covers two rows of threads instead of four, and the conflicts halve. At 1024 both changes
+# lose: the thread tile 24 %, and the large block another 30 %.
 #
 # ## 3. Four floats at a time
 #

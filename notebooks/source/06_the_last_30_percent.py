@@ -107,9 +107,10 @@ display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 lab.step("double_buffered")
 
 # %% [markdown]
-# No count changed, and the kernel is 29 % faster! The timelines show the order in which the emulator executed both rungs;
-# they aren't times. But the step changes both waits at once. Here is the rung with the second barrier put back, and what
-# the warps wait for:
+# No count of the floor changed, and the kernel is 29 % faster! The timelines show the order in which the emulator
+# executed both rungs; they aren't times. But the step changes both waits at once. (It also fetches a tile in one round
+# instead of two, with fewer instructions.) Here is the rung with the second barrier put back, and what the warps wait
+# for:
 
 # %%
 from story.tables import waits
@@ -118,8 +119,8 @@ display(lab.steps("double_buffered, two barriers", "double_buffered", sizes=[102
 waits("conflict_free", "double_buffered")
 
 # %% [markdown]
-# The barrier is 1 % of the 29. The rest is the load: a warp of `conflict_free` spends 14 % of its cycles waiting for
-# global memory, one of `double_buffered` less than 1 %.
+# The second barrier is 1 % of the 29. A warp of `conflict_free` spends 14 % of its cycles waiting for global memory, one
+# of `double_buffered` less than 1 %: that is more than half of the cycles that a warp saves per multiply-add.
 #
 # ## 2. Autotuned
 #
@@ -155,7 +156,7 @@ lab.step("autotuned")
 #
 # The multiply-adds of step k wait until their operands arrive from shared memory. `pipelined` reads the operands of step
 # k+1 before them, also across the barrier between two tiles, so this latency should be hidden. That takes up to 24 more
-# registers, so the block is 128 x 128 instead of 128 x 256: two things change at once. Would you ship it?
+# registers, and we took a block of 128 x 128 for it instead of 128 x 256: two things change at once. Would you ship it?
 
 # %%
 lab.bet("pipelined")
@@ -163,7 +164,7 @@ lab.bet("pipelined")
 # %% [markdown]
 # <details><summary>Your bet is placed? What was measured</summary>
 #
-# The floors say 1, and it was 0.901 times as fast: slower.
+# The floors say 1, and it was 0.901 times as fast: 10 % slower.
 #
 # </details>
 
@@ -186,7 +187,7 @@ lab.register_reads(narrow_autotuned, "pipelined", "autotuned", wide_pipelined, "
 
 # %% [markdown]
 # It depends on the tile. At 128 x 128, reading ahead makes the kernel 7.6 % faster. At 128 x 256, the tile of
-# `autotuned`, it makes it 9.6 % slower (both at 4096). Nothing spills. One number goes with it both times: multiply-adds
+# `autotuned`, it makes it 9.6 % slower (both at 4096, on an H100). No register spills to memory. One number goes with it both times: multiply-adds
 # that read two operands from one register bank fall from 17 to 14 % in the first case, and rise from 15 to 19 % in the
 # second. Is that the cause? Not by itself: `warptiled` has 23 %, and is faster than any of them.
 #
@@ -201,7 +202,8 @@ waits("autotuned", "pipelined")
 # %% [markdown]
 # For global memory, which `double_buffered` had dealt with! 17 % of its warps' cycles, and 1 % in `autotuned`. The
 # source fetches the next tile early in both. But at 128 x 128, the assembler moved the fetch down to the store: one
-# multiply-add lies between them, and 260 in `autotuned` ([notebook 07](07_roofline.ipynb), section 4).
+# multiply-add lies between them, and 260 in `autotuned` ([notebook 07](07_roofline.ipynb), section 4). Is that why it
+# loses? No: with the wide tile it fetches 320 multiply-adds ahead, and takes as long at 4096.
 #
 # ## 4. Register banks
 #
@@ -291,8 +293,8 @@ lab.ladder_summary()
 # `vectorized` within 15 %: 1.28 and measured 1.48, then 2.33 and 2.14, 1.27 and 1.35, 1.53 and 1.44. They don't predict
 # the first step (16.5, measured 11.5), nor `conflict_free` (1.34, measured 1.05). And they say nothing about your last
 # five bets: there the model predicts no change five times, and the rungs are faster four times and slower once. Once the
-# largest count is the multiply-adds, a count of work says how much there is to gain, and no longer which change gains
-# it. What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
+# largest count is the multiply-adds, the floor says how much there is to gain. It can't say any longer by what.
+# What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
 
 # %%
 from worklog.kernel.ladder import counters

@@ -192,9 +192,10 @@ lab.steps("barriers", "specialized")
 lab.steps("barriers", "specialized BN=128", "specialized", sizes=[1024, 4096])
 
 # %% [markdown]
-# At 4096 it is the tile alone: with 128 x 128, copying warps are 1 % *slower*. They pay at 1024, by 13 %, where a
-# multiprocessor has one block at most. There the larger tile halves the blocks, and loses more than that. (And four
-# warps that only copy leave registers for the larger tile: the rungs before couldn't have it.)
+# With 128 x 128, copying warps are 1 % *slower* at 4096. But only one such block fits on a multiprocessor, so four warps
+# multiply there, where `barriers` has eight: half as many warps do 99 % of the work. The larger tile brings eight again.
+# At 1024, where a multiprocessor has one block of either at most, copying warps pay by 13 %. There the larger tile halves
+# the blocks, and loses more than that.
 #
 # A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
 # launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
@@ -416,7 +417,8 @@ pd.DataFrame(times).round(1)
 # as long as marked ones. At 1x512x8192, where 32 columns give 16 blocks for 132 multiprocessors, 8 win. The loads are
 # marked now, and the table has a cost for each row of B in a tile. Why the mark helps, the recording doesn't show.
 #
-# This is what Nsight Compute counts at three of the four shapes, and at a size of whole tiles. cuBLAS isn't counted:
+# Nsight Compute counted three of the four shapes, and a size of whole tiles. This is what `worklog profile` concludes
+# from the counts, by its rule of the busiest unit. cuBLAS isn't counted:
 
 # %%
 from worklog.gpu.profile import limit

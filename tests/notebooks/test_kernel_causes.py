@@ -88,6 +88,10 @@ def test_pipelining_gains_at_one_tile_and_loses_at_another_and_bank_conflicts_go
         assert of_run["pipelined BN=256 MIN_BLOCKS=1", 4096] / of_run["autotuned", 4096] == approx(
             1.107, abs=0.005
         )
+        assert of_run["pipelined BN=256 MIN_BLOCKS=1", 4096] / of_run["pipelined", 4096] == approx(
+            1, abs=0.005
+        ), "an early fetch doesn't help it"
+    assert ahead_of("pipelined", BN=256, MIN_BLOCKS=1) == 320
     wide, _ = machine_code("pipelined", BN=256, MIN_BLOCKS=1)
     assert (wide.registers, wide.spill_store_bytes) == (229, 0)
 
@@ -388,6 +392,7 @@ def test_what_the_warps_of_a_rung_wait_for_where_a_notebook_says_so():
     assert state("coalesced", "long_scoreboard") == approx(51, abs=0.5)
     memory = [state(name, "long_scoreboard") for name in ("conflict_free", "double_buffered")]
     assert memory == approx([13.8, 0.7], abs=0.1)
+    assert state("coalesced", "lg_throttle") == approx(27, abs=0.5)
     fetched_late = [state(name, "long_scoreboard") for name in ("pipelined", "autotuned")]
     assert fetched_late == approx([17, 1.3], abs=0.1)
     assert [ahead_of("pipelined"), ahead_of("autotuned")] == [1, 260], "of the same two rungs"
@@ -420,6 +425,44 @@ def test_promoted_waits_as_fp16x3_does_and_issues_more():
     assert more / times("fp16x3", "promoted", 4096)[0] == approx(1.11, abs=0.01)
 
 
+def cycles(rung: str, name: str = "") -> float:
+    """Return the cycles of its warps in a state at 4096, or all, in one unit for all rungs.
+
+    Nsight Compute counts them for each instruction that is issued.
+    """
+    [stalls] = [c.stalls for c in CAUSES.counters if (c.kernel, c.shape[0]) == (rung, 4096)]
+    [us] = [m.us or 0.0 for m in CAUSES.select(rung, worklog.Shape.of(4096))]
+    per_instruction = stalls[name] if name else sum(stalls.values())
+    return per_instruction * used(rung, "issue slots") * us
+
+
+def test_over_half_of_what_double_buffering_saves_its_warps_is_the_wait_for_global_memory():
+    saved = cycles("conflict_free") - cycles("double_buffered")
+    memory = "long_scoreboard"
+    saved_memory = cycles("conflict_free", memory) - cycles("double_buffered", memory)
+    assert saved_memory / saved == approx(0.56, abs=0.01)
+
+
+def test_the_wide_tile_brings_back_the_multiplying_warps_that_copying_warps_cost():
+    """Two blocks of `barriers` fit on a multiprocessor, and one of `specialized`."""
+
+    def multiplying(name: str, copying: int, **tile: int) -> int:
+        kernel = worklog.rung(name).with_tile(**tile)
+        compiled = compile_cuda(kernel.program)
+        resident = occupancy(
+            "sm_90",
+            kernel.thread_count,
+            compiled.registers,
+            compiled.shared_bytes + int(kernel.launch.shared),
+        )
+        blocks = resident.warps // (kernel.thread_count // 32)
+        return blocks * (kernel.thread_count // 32 - copying)
+
+    assert multiplying("barriers", 0) == 8
+    assert multiplying("specialized", 4, BN=128) == 4
+    assert multiplying("specialized", 4) == 8
+
+
 def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():
     """The comparison of 04: the same rungs at one size.
 
@@ -428,6 +471,9 @@ def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():
     moved, _ = moved_from_l2(COUNTED.shape)
     assert [moved[name] / 1e9 for name in ("coalesced", "shared")] == approx([15.4, 16.1], abs=0.05)
     assert moved["shared"] > moved["coalesced"]
+    assert used("shared", "bytes of DRAM") / used("coalesced", "bytes of DRAM") == approx(
+        1.95, abs=0.01
+    )
     lookups = {
         name: 32 * COUNTED.rungs[name].load_lines / COUNTED.rungs[name].thread_fma
         for name in ("coalesced", "shared")

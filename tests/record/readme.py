@@ -228,19 +228,11 @@ def comparison_table(comparison: Comparison) -> str:
         for row in WORDS["row"]
     ]
     shortest = comparison.works(KNOWN)[0]
-    for about, readings, unit in (
-        (f"a kernel of {shortest:g} µs reads", comparison.us(KNOWN, shortest), "µs"),
-        (f"timing cuBLAS at {SIZE} takes", comparison.us(CUBLAS, SIZE, "wall_s"), "s"),
-    ):
-        shown = {
-            name: f"[{value:.2f} {unit}](figures/peers.png)" for name, value in readings.items()
-        }
-        rows.append([about, *(shown.get(name, "not timed") for name in TIMED)])
-    table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
-    since = open_comparison(part="intervals")
-    coverage = {(row["work"], row["of"]): row for row in since.document["promises"]["coverage"]}
-    wall_s = coverage[CUBLAS, SIZE]["wall_s"]
     at_shortest = comparison.us(KNOWN, shortest)
+    shown = {name: f"[{us:.2f} µs](figures/peers.png)" for name, us in at_shortest.items()}
+    about = f"a kernel of {shortest:g} µs reads"
+    rows.append([about, *(shown.get(name, "not timed") for name in TIMED)])
+    table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
     overhead = ""
     if {"worklog, offset kept", "worklog, CUPTI"} <= at_shortest.keys():
         overhead = (
@@ -248,8 +240,7 @@ def comparison_table(comparison: Comparison) -> str:
             f"and the others contain: with it, it reads {at_shortest['worklog, offset kept']:.2f} "
             f"µs, and the GPU's own tracer (CUPTI) {at_shortest['worklog, CUPTI']:.1f} µs. "
         )
-    moved = f"worklog now moves the buffers during a measurement: {wall_s:.2f} s ({since.label})."
-    return f"{table}\n\nThe last two rows: {comparison.label}. {overhead}{moved}"
+    return f"{table}\n\nThe last row: {comparison.label}. {overhead}".rstrip()
 
 
 if __name__ == "__main__":
