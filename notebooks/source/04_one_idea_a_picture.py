@@ -259,7 +259,7 @@ waits("naive", "coalesced")
 # A comparison of results doesn't find this race reliably: it needs a warp that is ahead of another by one tile. The
 # emulator compares the addresses and what orders them, so it finds the race in any launch.
 #
-# ### The bet
+# ### The bet on `shared`
 #
 # Global memory has a twentieth of the work: 0.25 sectors per multiply-add instead of 5. But each multiply-add still reads
 # two floats, now from shared memory. It delivers one *wavefront* per clock: 32 words of 4 bytes, one from each of its 32

@@ -87,7 +87,7 @@ from worklog.viewer.accesses import access
 # }
 
 # %% [markdown]
-# ### The bet
+# ### The bet on `tiles_1d`
 #
 # Reads of shared memory per multiply-add fall from 2 floats to (TM + 1) / TM, which is 1.125 for the eight rows of
 # `tiles_1d`. What does that do to the time?
@@ -193,7 +193,7 @@ lab.step("tiles_1d")
 # }
 
 # %% [markdown]
-# ### The bet
+# ### The bet on `tiles_2d`
 #
 # With 8 x 8 elements per thread, 9 floats per 8 multiply-adds become 16 per 64. That is 4.5 times less to read. Is
 # `tiles_2d` four times as fast?
@@ -366,7 +366,7 @@ lab.counts(*changed)
 # }
 
 # %% [markdown]
-# ### The bet
+# ### The bet on `conflict_free`
 #
 # Without conflicts, `conflict_free` needs 40 % fewer wavefronts. For the first time, the largest count is the one that we
 # came for: multiply-adds. What is it worth?

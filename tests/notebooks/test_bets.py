@@ -93,6 +93,7 @@ def test_no_answer_is_on_the_page_above_its_bet(above, cell, below, step):
     for text in shown:
         assert f"{step.measured:.3g} times as fast" not in text
         assert f'lab.step("{step.later}"' not in text
+        assert not re.search(rf"^ *{step.later} .*\d, [\d.]+ %", text, re.MULTILINE), "lab.steps"
     outputs = "".join(map(text_of, cell.outputs))
     assert f"How many times as fast as {step.earlier} is {step.later}" in outputs
 

@@ -352,7 +352,7 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
 
 @click.command()
 def journal() -> None:
-    """Print your answers to the exercises and your bets beside what was measured, as Markdown.
+    """Print your answers and your bets next to what was measured, as Markdown.
 
     The first answer to each exercise and the first bet on each step count: `worklog journal >
     mine.md`.

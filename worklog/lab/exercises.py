@@ -272,9 +272,9 @@ def _served_by_l1(percent: float) -> Graded:
     if "coalesced" not in moved:
         return Graded(False, f"no bytes are recorded for this coalesced at {counts.shape}")
     rung_counts = counts.rungs["coalesced"]
-    asked = SECTOR_BYTES * (rung_counts.load_sectors + rung_counts.store_sectors)
+    requested_bytes = SECTOR_BYTES * (rung_counts.load_sectors + rung_counts.store_sectors)
     lane_bytes = rung_counts.load_bytes + FLOAT_BYTES * counts.shape.m * counts.shape.n
-    from_l2 = moved["coalesced"] / asked
+    from_l2 = moved["coalesced"] / requested_bytes
     mistakes = {
         "this is the share that comes from L2": 100 * from_l2,
         "this is a share, not a percentage": 1 - from_l2,
