@@ -208,10 +208,9 @@ plots.bars(
 )
 
 # %% [markdown]
-# So `naive` isn't slow because it computes: its multiply-adds need 2 ms. L1 is busy with lookups all the time, and 32
-# of
-# 33 find a line of which one lane needs 4 bytes. A kernel at its floor can't be improved by waiting less. It must
-# ask for less. A kernel far above its floor has the opposite problem. Which of the two a kernel has is the first
+# So `naive` isn't slow because it computes: its multiply-adds need 2 ms. L1 is busy with lookups all the time, and 32 of
+# 33 find a line of which one lane needs 4 bytes. A kernel at its floor can't be improved by waiting less. It must ask
+# for less. A kernel far above its floor has the opposite problem. Which of the two a kernel has is the first
 # question of each of the next pages.
 #
 # ## Graded exercise

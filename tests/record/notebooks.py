@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jupytext
@@ -202,6 +203,8 @@ def make(source: Path) -> Path:
 
 
 if __name__ == "__main__":
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    # The solutions' answers don't belong in the journal of whoever runs this.
+    with TemporaryDirectory() as home, ProcessPoolExecutor(os.cpu_count()) as pool:
+        os.environ["WORKLOG_HOME"] = home
         for path in pool.map(make, sources(sys.argv[1:])):
             print(path, file=sys.stderr)

@@ -141,7 +141,7 @@ class Verdict(Displayable):
         return replace(self, stages=(*self.stages, *stages))
 
     def beside_emulated(self, emulated: Verdict) -> Verdict:
-        """Return a GPU's verdict with the stages of the emulator, and what it saw never run."""
+        """Return a GPU's verdict with the emulator's stages and what never ran there."""
         stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.stages]
         return replace(self.with_stage(*stages), never_ran=emulated.never_ran)
 

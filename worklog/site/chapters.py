@@ -53,7 +53,7 @@ def chapters(steps: Steps) -> list[Chapter]:
 
 
 def notebooks() -> list[Path]:
-    """Return the notebooks' files: their names are in the order of reading. Raises WorklogError."""
+    """Return the notebooks' files in the order of reading. Raises WorklogError."""
     return sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"))
 
 
