@@ -13,7 +13,7 @@
 # %% [markdown]
 # # The ground
 #
-# `naive` does 69 billion multiply-adds in 276 ms, and the GPU could do them in 2. To say where the rest of the time
+# `naive` does 69 billion multiply-adds in 276 ms, and the GPU could do them in 2 ms. To say where the rest of the time
 # goes, you need about twenty words. This page introduces each of them with a picture and a number of one card. It takes
 # 15 minutes, and no GPU.
 #

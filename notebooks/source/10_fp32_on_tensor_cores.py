@@ -55,7 +55,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # (NVIDIA's data sheet states less for the tensor cores, 494.7 and 989.4 TFLOP/s: it computes them at 1830 MHz, and
-# FP32's at 1980 MHz.) So three products of TF32 could be 2.5 times as fast as FP32, and three of FP16 5 times.
+# FP32's at 1980 MHz.) So three products of TF32 could be 2.7 times as fast as FP32, and three of FP16 5.3 times.
 #
 # ## 21. One product in TF32
 #
@@ -66,7 +66,7 @@ pd.DataFrame(
 lab.source("tf32", "for (int k = 0; k < BK; k += 8) {", 15)
 
 # %% [markdown]
-# The peak is 7 times that of FP32. How much of it does a kernel of one product reach, compared with `best`?
+# The peak is 8 times that of FP32. How much of it does a kernel of one product reach, compared with `best`?
 
 # %%
 lab.bet("tf32", earlier="best")

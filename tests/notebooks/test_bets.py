@@ -4,6 +4,7 @@ None is on the page before its bet.
 """
 
 import ast
+import math
 import re
 from typing import Any
 
@@ -15,10 +16,13 @@ import worklog
 from tests.notebooks.cells import text_of
 from tests.notebooks.test_claims import COUNTED, COUNTERS, us
 from tests.record.notebooks import notebook_of, sources
+from worklog.gpu.clocks import TENSOR as TENSOR_LANES
 from worklog.kernel.ladder import FP32, TENSOR
 from worklog.kernel.prediction import bound
 from worklog.lab.bets import LadderStep, step_to
+from worklog.problem import Shape
 from worklog.runs import CUBLAS
+from worklog.runs.facts import FP32_LANES, FP32_LANES_SINCE_8_6
 
 THE_LADDER = ("04", "05", "06")
 
@@ -117,3 +121,20 @@ def test_the_numbers_of_the_questions():
     assert max(COUNTERS["conflict_free"]["percent"].values()) == approx(69, abs=0.5)
     shares = {name: us(CUBLAS, 4096) / us(name, 4096) for name in ("conflict_free", "warptiled")}
     assert [*shares.values()] == approx([0.73, 1.015], abs=5e-3)
+
+
+def test_the_numbers_of_the_questions_past_cublas_and_on_tensor_cores():
+    gpu = worklog.open_run().gpu
+    blocks = math.prod(worklog.rung("specialized").blocks(Shape.of(4096)))
+    waves = blocks / gpu.multiprocessors
+    assert 1 - waves / math.ceil(waves) == approx(0.03, abs=5e-3)
+    lanes = FP32_LANES.get(gpu.compute_capability, FP32_LANES_SINCE_8_6)
+    tensor = TENSOR_LANES[gpu.compute_capability]
+    assert tensor["tf32"] / lanes == 8
+    assert [tensor[name] / 3 / lanes for name in ("tf32", "fp16")] == approx([2.7, 5.3], abs=0.05)
+    busy = {name: COUNTERS[name]["percent"]["tensor cores"] for name in ("tf32x3", "promoted")}
+    assert [*busy.values()] == approx([43, 18], abs=0.5)
+    slower = [step.later for number, step, *_ in BETS if number == "10" and step.measured < 1]
+    assert len(slower) == 3, "three of the six steps"
+    worst = min((step for number, step, *_ in BETS if number == "09"), key=lambda s: s.measured)
+    assert worst.later == "async_copies" and 1 - worst.measured == approx(0.07, abs=5e-3)

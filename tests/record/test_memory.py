@@ -78,14 +78,15 @@ def test_each_multiply_add_of_the_walk_through_registers_needs_the_one_before():
 def test_a_stream_reads_the_bytes_that_its_rate_counts(level):
     blocks, rounds = 2, 3
     part = memory.part_bytes(level, 64 * memory.KIB, blocks)
-    buffer = np.arange(blocks * part // 4, dtype=np.float32) % 8
-    sums = np.zeros(blocks * memory.THREADS, np.float32)
-    quads = [] if level == "shared memory" else [part // memory.QUAD]
+    buffer = np.repeat(np.arange(1, blocks + 1, dtype=np.float32), part // 4)
+    sums = np.zeros((blocks, memory.THREADS), np.float32)
+    is_shared = level == "shared memory"
+    quads = [] if is_shared else [part // memory.QUAD]
     counts = ran(memory.STREAMS[level], blocks, memory.THREADS, buffer, *quads, rounds, sums).counts
-    loads = counts.shared_load if level == "shared memory" else counts.global_load
+    loads = counts.shared_load if is_shared else counts.global_load
     assert loads.bytes == blocks * part * rounds
-    each = buffer[: part // 4] if level == "shared memory" else buffer
-    assert sums.sum() == rounds * each.sum() * (blocks if level == "shared memory" else 1)
+    values = [1, 1] if is_shared else [1, 2]  # shared memory has the start of the buffer
+    assert sums.sum(axis=1).tolist() == [value * rounds * part / 4 for value in values]
 
 
 def test_each_level_has_the_size_that_its_name_says():
