@@ -357,6 +357,28 @@ print(f"killed: {killed['all']} of {killed['all'] + holes}, ", end="")
 print(f"{killed['all'] / (killed['all'] + holes):.1%}")
 
 # %% [markdown]
+# A gate that fails every kernel kills every mutant, too. So right kernels in the styles of textbooks, blogs, libraries
+# and contests get the full check: `python -m tests.record.right_kernels`. None of them is a rung.
+
+# %%
+right = json.loads(recordings("right_kernels")["verdicts"].read_text(encoding="utf-8"))
+verdicts = pd.Series([row["verdict"] for row in right["rows"]]).value_counts()
+print(f"{right['utc'][:10]} · {right['label']} · seed {right['seed']}")
+print(f"{len(right['rows'])} right kernels, {verdicts.get('refused', 0)} refused")
+
+# %% [markdown]
+# Others also plant bugs. The suite [Indigo3](https://github.com/burtscher/Indigo3Suite) generates graph programs with
+# and without them. `python -m tests.record.indigo` launches its breadth-first searches (BFS) and connected components
+# (CC) on the emulator. The suite marks the line of each bug. A program without a planted bug may have a real error,
+# which was looked at: a flag in shared memory is reset while another thread may still read it.
+
+# %%
+indigo = json.loads(recordings("indigo")["bfs_and_cc"].read_text(encoding="utf-8"))
+print(f"{indigo['utc'][:10]} · {indigo['label']} · {indigo['repository']} {indigo['commit'][:8]}")
+planted = pd.DataFrame(indigo["rows"]).set_index(["algorithm", "bug"])
+planted[["programs", "with errors", "at the marked line", "real errors"]]
+
+# %% [markdown]
 # The same by kind of edit:
 
 # %%

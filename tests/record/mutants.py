@@ -160,13 +160,13 @@ def kernels() -> dict[str, tuple[Kernel, ...]]:
     others |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
     for name, kernel in others.items():
         tiles.setdefault(name, (kernel,))
-    for kernel in _small_kernels():
+    for kernel in small_kernels():
         if SYNCHRONISES.search(kernel.source):
             tiles[kernel.name] = (kernel,)
     return tiles
 
 
-def _small_kernels() -> Iterator[Kernel]:
+def small_kernels() -> Iterator[Kernel]:
     """Yield small right kernels of the tests."""
     for exploit in exploits():
         if not exploit.wrong:
