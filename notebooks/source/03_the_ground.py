@@ -31,7 +31,7 @@ naive = worklog.rung("naive")
 lab.source("naive")
 
 # %% [markdown]
-# **New concepts:** thread, warp, lane, block, SM, grid, row-major, request, line, lookup, sector, bank, wavefront,
+# **New concepts:** thread, warp, lane, block, SM, barrier, tile, grid, row-major, request, line, lookup, sector, bank, wavefront,
 # register, bandwidth, latency, ridge, occupancy, floor.
 #
 # ## 1. Who computes what
@@ -41,8 +41,9 @@ lab.source("naive")
 # once. Its threads are called *lanes*, 0 to 31.
 #
 # Warps come in blocks. A *block* of `naive` has 1024 threads, which are 32 warps. All of them run on one streaming
-# multiprocessor (*SM*), so they can share its shared memory and wait for each other. The *grid* is all blocks of a
-# launch: the GPU gives a block to an SM that has room, until none is left.
+# multiprocessor (*SM*), so they can share its shared memory and wait for each other: `__syncthreads()` is a *barrier*,
+# which none of them passes before all have reached it. The rectangle of C that a block computes is its *tile*. The *grid*
+# is all blocks of a launch: the GPU gives a block to an SM that has room, until none is left.
 
 # %%
 rows, columns = naive.blocks(worklog.Shape.of(4096))

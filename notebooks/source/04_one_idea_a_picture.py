@@ -164,7 +164,7 @@ waits("naive", "coalesced")
 # %% [markdown]
 # The warps of `naive` stand in the queue to L1 for 94 % of their cycles. Those of `coalesced` wait for half of theirs
 # until a load arrives, since each multiply-add needs its two loads first, and for another quarter in the queue. A load's
-# latency is in that half, and no floor counts it.
+# latency is in that half, and no floor counts it. (A warp that is *ready* could go on, but another one does.)
 #
 # ## 3. Shared memory
 #

@@ -401,9 +401,9 @@ from worklog.kernel.ladder import counters
 counters(["vectorized", "conflict_free"])
 
 # %% [markdown]
-# The FP32 cores work 58 % of the time and shared memory 56 %, and no unit more than 69 %. So something *waits*. The floor
-# can't help from here on: it stays the same for the next five rungs, because a wait is no count of work. Where would you
-# look?
+# The FP32 cores work 58 % of the time and shared memory 56 %, and no unit more than 69 % (of *issue
+# slots*, in which instructions start). So something *waits*. The floor can't help from here on: it stays the same for the
+# next five rungs, because a wait is no count of work. Where would you look?
 #
 # ## Graded exercise
 #

@@ -87,7 +87,7 @@ from worklog.viewer.accesses import access
 #
 # `double_buffered` goes further. The block loads the next tile to registers before it computes this one, and stores it to
 # a second buffer afterwards. So the load has a whole tile's time to arrive, and one barrier per tile is left. Which of
-# the two is worth more, and what are both worth together?
+# the two is worth more? Bet on both together.
 
 # %%
 lab.bet("double_buffered")
@@ -148,7 +148,7 @@ lab.access("autotuned")
 lab.step("autotuned")
 
 # %% [markdown]
-# 3 %, and the idea isn't even what decides. In the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and
+# 3 %, and the idea isn't even what decides. In the search of notebook 08, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and
 # 7 %), and slower in blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer
 # warps fit on an SM. Notebook 08 shows what else differs.
 #
@@ -232,8 +232,9 @@ lab.step("register_banks")
 
 # %% [markdown]
 # Each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster. The order isn't all that changes:
-# the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 07). Both hang on a word. With
-# another one than "cutlass" in the symbol, the assembler takes its own order again:
+# the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 07). Both hang on a word in
+# the kernel's symbol, its name in the machine code. With another one than "cutlass", the assembler takes its own order
+# again:
 
 # %%
 lab.steps("register_banks, order not kept", "register_banks", sizes=[1024, 4096])

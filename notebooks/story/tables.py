@@ -36,9 +36,9 @@ STATES = {
     "selected": "issues",
     "not_selected": "ready",
     "long_scoreboard": "global memory",
-    "lg_throttle": "its queue",
+    "lg_throttle": "queue to L1",
     "short_scoreboard": "shared memory",
-    "mio_throttle": "its queue ",
+    "mio_throttle": "queue to shared",
     "barrier": "barrier",
     "dispatch": "register operands",
 }

@@ -16,6 +16,8 @@ GLOSSARY = {
         "for each other"
     ),
     "SM": "a streaming multiprocessor, which runs one or more blocks at a time",
+    "barrier": "__syncthreads(): no thread of a block passes it before all have reached it",
+    "tile": "the rectangle of C that a block computes, or a part of A or B that it copies",
     "grid": "all blocks of a launch",
     "row-major": "one row after the other in memory, so the elements of a row are neighbours",
     "line": "128 bytes of memory that begin at a multiple of 128: what L1 finds with one lookup",
