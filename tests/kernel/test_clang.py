@@ -127,6 +127,12 @@ def test_a_rung_is_in_bounds(name):
     assert (bounds.outside, bounds.unchecked) == (None, "")
 
 
+def test_the_flat_loop_of_a_rung_is_no_mistake():
+    kernel = rung("ragged")
+    assert "&Bs[0][0][i]" in kernel.source
+    assert check_array_bounds(kernel, Shape(130, 190, 70), BUDGET).outside is None
+
+
 def test_a_check_fails_at_the_index_which_nvrtc_removes(laptop, few_shapes):
     body, index, _ = MISTAKES["one too many"]
     checked = check(user_kernel(body), on="emulated", quick=True, seed=1)
