@@ -77,7 +77,7 @@ setup-browser: $(DEV_STAMP) chromium ## install a Chromium for tests/browser/, w
 chromium: ; @-$(has_chromium) || $(apt_chromium)
 
 clean: ## remove .venv, caches and build output; figures/ stays
-	rm -rf $(VENV) dist build worklog/emulator/core/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build worklog/emulator/core/*.so worklog/emulator/core/*.wasm .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------- the environment

@@ -1,7 +1,6 @@
 """The emulator's core in Chromium: equal to the native core, byte for byte."""
 
 import json
-import shutil
 import threading
 from base64 import b64decode, b64encode
 from contextlib import contextmanager
@@ -11,41 +10,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Error
 
 from tests.emulator.helpers import smallest
-from worklog.emulator.core import findings, portable
+from worklog.emulator.core import build, findings, record
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.ladder.rungs import FP32, TENSOR, equal_shares, ragged, split
 from worklog.kernel.portable import compressed, described, planned
 from worklog.problem import Shape
+from worklog.site import emulator
 
-SITE = Path(portable.__file__).parents[2] / "site"
 WRONG = Path(__file__).parents[1] / "exploits" / "wrong"
+# The dispatchers' kernels at few blocks.
+RUNGS = [*LADDER, *FP32[:-2], equal_shares(3), ragged(blocks=3), *TENSOR[:-1], split(64, 2, 64)]
 STATUS = {number: name for name, number in findings.STATUS.items()}
-PAGE = """<!doctype html><title>core</title><script type="module">
-import { Emulator, description } from "./emulator.js";
-const read = (name) => fetch(name).then((response) => response.arrayBuffer());
-const layouts = await fetch("layouts.json").then((response) => response.json());
-const script = await fetch("core.js").then((response) => response.text());
-window.emulator = await Emulator.of(await read("core.wasm"), layouts, script);
+PAGE = """<!doctype html><title>core</title><script src="parts.js"></script><script type="module">
+$script
 window.base64 = (bytes) => {
     let text = "";
     for (const byte of bytes) text += String.fromCharCode(byte);
     return btoa(text);
 };
-window.bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-window.description = description;
+Object.assign(window, { bytesOf, description, emulator: await Emulator.of(parts) });
 </script>"""
 RUN = """async ([file, inputs, options]) => {
-    const kernel = await description(bytes(file));
-    for (const name of Object.keys(inputs)) inputs[name] = bytes(inputs[name]);
-    const found = await emulator.run(kernel, { inputs, ...options });
+    for (const name of Object.keys(inputs)) inputs[name] = bytesOf(inputs[name]);
+    const found = await emulator.run(await description(file), { inputs, ...options });
     for (const name of Object.keys(found.arguments)) {
         found.arguments[name] = base64(found.arguments[name]);
     }
     for (const launch of found.launches) {
-        for (const name of ["events", "trace", "choices"]) launch[name] = base64(launch[name]);
+        launch.steps = emulator.steps(launch);
+        for (const name of ["trace", "choices"]) launch[name] = base64(launch[name]);
     }
     return found;
 }"""
@@ -74,24 +71,34 @@ def serving(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with the core, its scripts and a page."""
+    """Return a folder with a page that has the emulator."""
+    compile_once()
     made = tmp_path_factory.mktemp("core")
-    shutil.copy(portable.core_file(), made / "core.wasm")
-    for name in ("core.js", "emulator.js"):
-        shutil.copy(SITE / name, made)
-    (made / "layouts.json").write_text(json.dumps(portable.layouts()))
-    (made / "index.html").write_text(PAGE)
+    (made / "parts.js").write_text(f"const parts = {json.dumps(emulator.parts())};")
+    (made / "index.html").write_text(PAGE.replace("$script", emulator.page_script()))
     return made
+
+
+def compile_once():
+    """Compile the core for browsers, once in a checkout: that takes a minute."""
+    old = {*build.HERE.glob("core-*.wasm")}
+    path = build.compile_wasm(build.HERE)
+    for other in old - {path}:
+        other.unlink()
 
 
 @pytest.fixture(scope="module")
 def page(browser, folder):
     with serving(folder) as address:
-        page = browser.new_page()
-        page.goto(f"{address}/index.html")
-        page.wait_for_function("() => window.description")
-        yield page
-        page.close()
+        yield from opened(browser, f"{address}/index.html")
+
+
+def opened(browser, address):
+    page = browser.new_page()
+    page.goto(address)
+    page.wait_for_function("() => window.emulator")
+    yield page
+    page.close()
 
 
 def base64(array):
@@ -127,21 +134,158 @@ def require_equal(page, kernel, shape, traced=0):
         arrays[name][:] = values
     for launch, ran in zip(launches, found["launches"], strict=True):
         core = launch.core
-        record, status, events, trace = core.execute(launch.numbers, 0)
+        core.record = with_field(core.record, "most_steps", traced)
+        _, status, events, trace = core.execute(launch.numbers, 0)
         assert STATUS[status] == ran["status"]
         assert core.executed.ravel().tolist() == ran["executed"]
         assert core.costs.tolist() == ran["costs"]
         assert core.choices[: len(core.decoder.code)].tobytes() == b64decode(ran["choices"])
-        assert events.tobytes() == b64decode(ran["events"])
+        assert rows(events) == ran["events"]
+        assert trace.tobytes() == b64decode(ran["trace"])
+        assert rows(trace) == ran["steps"]
+        assert bool(len(trace)) == bool(traced)
     for name, values in arrays.items():
         assert values.tobytes() == b64decode(found["arguments"][name]), name
-    return found["launches"], events
+    return found["launches"]
 
 
-RUNGS = [*LADDER, *FP32[:-2], equal_shares(3), ragged(blocks=3), *TENSOR[:-1], split(64, 2, 64)]
+def with_field(launch, name, value):
+    """Return the bytes of a launch's record with another value of a field."""
+    changed = np.frombuffer(bytearray(launch), record("Launch"))
+    changed[name] = value
+    return changed.tobytes()
+
+
+def rows(records):
+    """Return records as JavaScript has them: a list without its dimensions."""
+    out = []
+    for item in records:
+        row = {}
+        for name in records.dtype.names:
+            value = np.ravel(item[name]).tolist()
+            row[name] = value if np.ndim(item[name]) else value[0]
+        if "kind" in row:
+            row["kind"] = findings.EVENTS[row["kind"]]
+        out.append(row)
+    return out
+
+
+def kinds(launches):
+    """Return the kinds of the events that the launches in the browser report."""
+    return {event["kind"] for launch in launches for event in launch["events"]}
 
 
 @pytest.mark.parametrize("kernel", RUNGS, ids=lambda kernel: kernel.name)
 def test_a_rung_does_the_same_as_on_the_native_core(page, kernel):
-    launches, _ = require_equal(page, kernel, Shape(*smallest(kernel, 2)))
-    assert all(launch["status"] == "DONE" for launch in launches)
+    launches = require_equal(page, kernel, Shape(*smallest(kernel, 2)))
+    assert [launch["status"] for launch in launches] == ["DONE"] * len(launches)
+    assert kinds(launches) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("missing_first_barrier", "SHARED_RACE"),
+        ("missing_second_barrier", "SHARED_RACE"),
+        ("split_k_without_atomics", "GLOBAL_RACE"),
+        ("load_without_bounds", "OUT_OF_BOUNDS"),
+        ("store_without_bounds", "OUT_OF_BOUNDS"),
+    ],
+)
+def test_a_mistake_gives_the_same_events_as_on_the_native_core(page, name, event):
+    launches = require_equal(
+        page, Kernel.from_source((WRONG / f"{name}.cu").read_text()), Shape(33, 17, 40)
+    )
+    assert event in kinds(launches)
+
+
+def test_a_trace_is_the_same_as_on_the_native_core(page):
+    require_equal(page, rung("shared"), Shape(32, 32, 64), traced=1000)
+
+
+COUNTING = "while (true) atomicAdd((int*)C, 1);"
+
+
+def sgemm(body):
+    """Return a kernel with one block of 32 threads."""
+    parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta"
+    source = f"__global__ void k({parameters}, float* C) {{ {body} }}"
+    return Kernel.from_source(source, grid="1", block="32")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (COUNTING, "BUDGET_OVER"),
+        ("while (*(volatile float*)C != 1);", "ENDLESS"),
+        ("__trap();", "ABORTED"),
+    ],
+)
+def test_a_launch_that_does_not_finish_has_the_status_of_the_native_core(page, body, status):
+    [launch] = require_equal(page, sgemm(body), Shape(32, 32, 1))
+    assert launch["status"] == status
+
+
+def endless():
+    """Return a kernel that doesn't end, described without a budget."""
+    kernel = sgemm(COUNTING)
+    document = described(kernel, planned(kernel, [Shape(32, 32, 1)]))
+    document["shapes"][0]["launches"][0]["fields"] |= {"budget": 1 << 50, "slice": 1000}
+    return b64encode(compressed(document)).decode()
+
+
+def start(page, file, **options):
+    """Start a kernel in the browser. `window.ended` will be the message of its error."""
+    page.evaluate(
+        """async ([file, options]) => {
+            const kernel = await description(file);
+            window.slices = 0;
+            const run = emulator.run(kernel, options, () => window.slices++);
+            window.ended = run.then(() => "finished", (error) => error.message);
+        }""",
+        [file, options],
+    )
+
+
+def require_usable(page):
+    """Check that the emulator runs another kernel."""
+    kernel = rung("naive")
+    launches = require_equal(page, kernel, Shape(*smallest(kernel, 1)))
+    assert launches[0]["status"] == "DONE"
+
+
+def test_a_kernel_that_never_ends_is_stopped_at_the_limit_and_the_page_answers_meanwhile(page):
+    start(page, endless(), limitS=2)
+    page.wait_for_function("() => window.slices > 1")
+    assert page.evaluate("() => emulator.isRunning")
+    assert page.evaluate("() => window.ended").startswith("the kernel was stopped after 2 s")
+    assert not page.evaluate("() => emulator.isRunning")
+    require_usable(page)
+
+
+def test_a_reader_stops_a_kernel_and_cannot_start_two(page):
+    start(page, endless(), limitS=600)
+    second = "() => emulator.run({}).catch((error) => error.message)"
+    assert "wait, or stop it" in page.evaluate(second)
+    page.evaluate("() => emulator.stop()")
+    assert page.evaluate("() => window.ended") == "the kernel was stopped"
+    require_usable(page)
+
+
+def test_an_input_of_another_size_is_refused(page):
+    kernel = rung("naive")
+    plans = planned(kernel, [Shape(32, 32, 8)])
+    with pytest.raises(Error, match=r"A has 4 bytes: 1024 are expected"):
+        run_in(page, plans, kernel, {"A": np.zeros(1, np.float32)})
+    require_usable(page)
+
+
+def test_a_kernel_that_prints_is_refused(page):
+    kernel = sgemm('printf("%d", M);')
+    with pytest.raises(Error, match="printf"):
+        run_in(page, planned(kernel, [Shape(32, 32, 1)]), kernel, {})
+
+
+def test_a_page_without_a_server_runs_a_kernel(browser, folder):
+    for page in opened(browser, (folder / "index.html").as_uri()):
+        require_usable(page)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.core import portable
+from worklog.emulator import portable
 from worklog.emulator.launching import PreparedLaunch
 from worklog.kernel.device import Block
 from worklog.kernel.emulated import EmulatedBuffer, EmulatedDevice
@@ -72,10 +72,10 @@ def described(
 ) -> portable.Document:
     """Return the description of a kernel's launches, as planned() returns them."""
     programs = dict[int, int]()  # by the identity of a program, its place
-    documents = []
+    documents = list[portable.Document]()
     shapes = []
     for shape, arrays, launches in plans:
-        launch_documents = []
+        launch_documents = list[portable.Document]()
         for launch in launches:
             identity = id(launch.program)
             if identity not in programs:

@@ -1,12 +1,7 @@
-// Runs kernels on the emulator's core in WebAssembly: in a worker, which it starts at the end, or on
-// a page. Python (worklog.emulator.core.portable) has decoded the kernels and says where the fields
-// of the core's records are.
+// A worker that runs kernels on the emulator's core in WebAssembly. Python
+// (worklog.emulator.portable) has decoded the kernels.
 
 const LANES = 32;
-
-function bytesOf(base64) {
-    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-}
 
 // The core with its memory. Memory that runs take isn't given back: each run has a core of its own.
 class Core {
@@ -60,33 +55,6 @@ class Core {
         const start = this.get("Launch", launch, field);
         return this.bytes(start, count * this.records[record].size).slice();
     }
-}
-
-// Returns a field of a record: a number, a BigInt if a number can't represent it, or a list.
-function fieldOf(record, buffer, start, field) {
-    const [offset, type, count] = record.fields[field];
-    const view = new DataView(buffer, start + offset);
-    const read = (place) => {
-        if (type.endsWith("4")) {
-            return type === "i4" ? view.getInt32(4 * place, true) : view.getUint32(4 * place, true);
-        }
-        const value =
-            type === "i8" ? view.getBigInt64(8 * place, true) : view.getBigUint64(8 * place, true);
-        return Number.isSafeInteger(Number(value)) ? Number(value) : value;
-    };
-    return count === 1 ? read(0) : Array.from({ length: count }, (_, place) => read(place));
-}
-
-// Returns records, such as events or the steps of a trace, each as an object.
-export function decoded(bytes, record) {
-    const fields = Object.keys(record.fields);
-    const out = [];
-    for (let start = 0; start < bytes.length; start += record.size) {
-        const at = bytes.byteOffset + start;
-        const read = (field) => [field, fieldOf(record, bytes.buffer, at, field)];
-        out.push(Object.fromEntries(fields.map(read)));
-    }
-    return out;
 }
 
 // The registers that a warp starts with: values that many lanes have, and those of the launch.
@@ -170,6 +138,12 @@ function fill(core, program, launch, memory, options) {
     return { record, at, blocks: numbers.length };
 }
 
+// Returns the events of a launch, with the names of their kinds.
+function eventsOf(core, record, layouts) {
+    const events = decoded(core.list(record, "events", "Event"), layouts.records.Event);
+    return events.map((event) => ({ ...event, kind: layouts.events[event.kind] }));
+}
+
 function resultOf(core, program, layouts, filled, status) {
     const { record, at } = filled;
     const names = Object.keys(layouts.status);
@@ -188,7 +162,7 @@ function resultOf(core, program, layouts, filled, status) {
         executed: [...new BigInt64Array(executed.buffer)].map(Number),
         costs,
         choices: core.bytes(at.choices, instructions).slice(),
-        events: core.list(record, "events", "Event"),
+        events: eventsOf(core, record, layouts),
         trace: core.list(record, "traced", "Step"),
     };
 }
@@ -222,7 +196,7 @@ function runLaunch(core, program, layouts, launch, memory, options, report) {
 // options: shape (the place of the shape), inputs (bytes by argument; others are zeros), races,
 //     counts, steps (the most of a trace), and blocks (their numbers; all if it is missing)
 // report: is called with the number of blocks that have ended, and of all
-export async function run(module, layouts, kernel, options, report) {
+async function run(module, layouts, kernel, options, report) {
     const core = new Core(await WebAssembly.instantiate(module, {}), layouts);
     const { sizes, launches } = kernel.shapes[options.shape];
     const memory = {};
@@ -247,14 +221,12 @@ export async function run(module, layouts, kernel, options, report) {
     return { arguments: Object.fromEntries(Object.entries(sizes).map(copy)), launches: results };
 }
 
-// A worker answers each message with its progress, and then with the result or an error.
-if (typeof DedicatedWorkerGlobalScope !== "undefined") {
-    self.onmessage = async ({ data: { module, layouts, kernel, options } }) => {
-        const report = (ended, blocks) => self.postMessage({ ended, blocks });
-        try {
-            self.postMessage({ result: await run(module, layouts, kernel, options, report) });
-        } catch (error) {
-            self.postMessage({ error: error.message });
-        }
-    };
-}
+// Answers each message with the progress, and then with the result or an error.
+self.onmessage = async ({ data: { module, layouts, kernel, options } }) => {
+    const report = (ended, blocks) => self.postMessage({ ended, blocks });
+    try {
+        self.postMessage({ result: await run(module, layouts, kernel, options, report) });
+    } catch (error) {
+        self.postMessage({ error: error.message });
+    }
+};

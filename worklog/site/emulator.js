@@ -3,25 +3,25 @@
 const LIMIT_S = 10;
 const DEFAULTS = { shape: 0, inputs: {}, races: true, counts: true, steps: 0 };
 
-// Returns the bytes of a compressed file: core.wasm.gz, or a kernel's description.
-export async function unpacked(bytes) {
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Response(stream).arrayBuffer();
+// Returns the bytes of a compressed file in base64.
+async function unpacked(base64) {
+    const stream = new Blob([bytesOf(base64)]).stream();
+    return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
-// Returns a kernel's description (worklog.kernel.portable) from its compressed bytes.
-export async function description(bytes) {
-    return JSON.parse(new TextDecoder().decode(await unpacked(bytes)));
+// Returns a kernel's description (worklog.kernel.portable) from its compressed file in base64.
+async function description(base64) {
+    return JSON.parse(new TextDecoder().decode(await unpacked(base64)));
 }
 
-export class Emulator {
-    // core: the bytes of core.wasm
-    // layouts: of the core's records
-    // script: the text of core.js. A page that isn't from a server can't start a worker by address.
-    static async of(core, layouts, script) {
-        return new Emulator(await WebAssembly.compile(core), layouts, script);
+class Emulator {
+    // parts: what worklog.site.emulator.parts returns
+    static async of(parts) {
+        const module = await WebAssembly.compile(await unpacked(parts.core));
+        return new Emulator(module, parts.layouts, parts.worker);
     }
 
+    // script: of the worker. A page that isn't from a server can't start a worker by its address.
     constructor(module, layouts, script) {
         this.module = module;
         this.layouts = layouts;
@@ -32,6 +32,13 @@ export class Emulator {
 
     get isRunning() {
         return this.end !== null;
+    }
+
+    // Returns the steps of a launch's trace from a place on.
+    steps(launch, first = 0, count = Infinity) {
+        const { Step } = this.layouts.records;
+        const end = Math.min(launch.trace.length, (first + count) * Step.size);
+        return decoded(launch.trace.subarray(first * Step.size, end), Step);
     }
 
     // Runs a kernel, and resolves with the result of `run` in core.js.
@@ -77,7 +84,7 @@ export class Emulator {
 
     start() {
         const address = URL.createObjectURL(new Blob([this.script], { type: "text/javascript" }));
-        const worker = new Worker(address, { type: "module" });
+        const worker = new Worker(address);
         URL.revokeObjectURL(address);
         return worker;
     }

@@ -41,7 +41,11 @@ FAST = ("-mavx2", "-mfma")
 FUNCTIONS = ("launch_run", "launch_free", "costs_of")
 # The module exports what JavaScript calls, and imports nothing. Browsers have these instructions
 # since 2023.
-WASM_FLAGS = (
+WASM = (
+    "-target",
+    "wasm32-wasi",
+    "-fno-sanitize=undefined",
+    "-s",
     "-O3",
     "-std=c11",
     "-ffp-contract=off",
@@ -56,8 +60,7 @@ WASM_FLAGS = (
 TARGETS = {"manylinux": "linux-gnu.{}", "musllinux": "linux-musl", "macosx": "macos.{}"}
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 NO_ZIG = (
-    "compiling the emulator's core to WebAssembly needs the package `ziglang`: "
-    "pip install ziglang"
+    "compiling the emulator's core to WebAssembly needs the package `ziglang`: pip install ziglang"
 )
 MISSING = (
     "the emulator's core is in C, and neither the package nor {} has it as these sources and this "
@@ -180,17 +183,30 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     return _compiled(folder, f"{start}.so", (*command, *options, *FLAGS, *flags))
 
 
+def built_wasm(folder: Path) -> Path | None:
+    """Return the core for browsers in a folder; None if it isn't there or is damaged."""
+    return _built(folder, f"{_stem(WASM)}.wasm")
+
+
 def compile_wasm(folder: Path) -> Path:
     """Return the core for browsers in a folder, compiled unless a whole file is there.
 
     Raises OSError for the folder, RuntimeError for the compiler, FileNotFoundError without Zig.
     """
-    command = (sys.executable, "-m", "ziglang", "cc")
-    target = ("-target", "wasm32-wasi", "-fno-sanitize=undefined", "-s")
-    name = f"{_stem((target, WASM_FLAGS))}.wasm"
-    if not builds(folder, name.removesuffix(".wasm"), ".wasm") and not find_spec("ziglang"):
+    path = built_wasm(folder)
+    if path is None and not find_spec("ziglang"):
         raise FileNotFoundError(NO_ZIG)
-    return _compiled(folder, name, (*command, *target, *WASM_FLAGS))
+    command = (sys.executable, "-m", "ziglang", "cc", *WASM)
+    return path or _compiled(folder, f"{_stem(WASM)}.wasm", command)
+
+
+def _built(folder: Path, name: str) -> Path | None:
+    """Return a build in a folder; None if it isn't there or is damaged.
+
+    name: of the file, without the hash of its content
+    """
+    start, _, suffix = name.rpartition(".")
+    return next(filter(is_whole, builds(folder, start, f".{suffix}")), None)
 
 
 def _compiled(folder: Path, name: str, command: tuple[str, ...]) -> Path:
@@ -199,10 +215,9 @@ def _compiled(folder: Path, name: str, command: tuple[str, ...]) -> Path:
     name: of the file, without the hash of its content
     command: the compiler with its options
     """
+    if (path := _built(folder, name)) is not None:
+        return path
     start, _, suffix = name.rpartition(".")
-    for path in builds(folder, start, f".{suffix}"):
-        if is_whole(path):
-            return path
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as temporary:

@@ -183,7 +183,9 @@ class PreparedRun:
         return self.executed.tolist(), costs, tuple(threads.tolist()), choices, trace
 
     def execute(self, numbers: Array, seed: int) -> tuple[Any, int, Array, Array]:
-        """Run blocks. Return the launch's record, its status, and its events and its trace.
+        """Run blocks on the core.
+
+        Return the launch's record, its status, its events and its trace.
 
         numbers, seed: as for run()
         """

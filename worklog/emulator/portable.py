@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import enum, pointers, record
-from worklog.emulator.core.build import compile_wasm
+from worklog.emulator.core.build import HERE, built_wasm, compile_wasm
 from worklog.emulator.core.native import PreparedRun
 from worklog.emulator.launching import PreparedLaunch
 from worklog.emulator.memory import LAYOUTS, AllocatedBuffer, address_of
@@ -29,12 +29,12 @@ EXACT = 1 << 53  # up to here JavaScript has every integer
 
 
 def core_file() -> Path:
-    """Return the core for browsers, compiled if that hasn't been done.
+    """Return the core for browsers: the package's, the cache's or a new one.
 
     Raises WorklogError.
     """
     try:
-        return compile_wasm(own_folder("WORKLOG_CACHE", "cache"))
+        return built_wasm(HERE) or compile_wasm(own_folder("WORKLOG_CACHE", "cache"))
     except (OSError, RuntimeError) as error:
         raise WorklogError(str(error)) from error
 
