@@ -24,6 +24,7 @@ from worklog.site import emulator
 WRONG = Path(__file__).parents[1] / "exploits" / "wrong"
 # The dispatchers' kernels at few blocks.
 RUNGS = [*LADDER, *FP32[:-2], equal_shares(3), ragged(blocks=3), *TENSOR[:-1], split(64, 2, 64)]
+RUNGS.append(rung("best"))
 STATUS = {number: name for name, number in findings.STATUS.items()}
 PAGE = """<!doctype html><title>core</title><script src="parts.js"></script><script type="module">
 $script
