@@ -200,6 +200,69 @@ def test_a_mistake_gives_the_same_events_as_on_the_native_core(page, name, event
     assert event in kinds(launches)
 
 
+MISTAKES = {
+    "divergent-barrier": (
+        "if (threadIdx.x & 1) __syncthreads(); else { C[0] = 1; __syncthreads(); }"
+    ),
+    "uninitialised-shared": "__shared__ float s[32]; C[threadIdx.x] = s[threadIdx.x];",
+    "shared-out-of-bounds": "__shared__ float s[8]; s[threadIdx.x + M] = 1; C[0] = s[0];",
+    "missing-syncwarp": (
+        "__shared__ float s[32]; s[threadIdx.x] = 1; C[threadIdx.x] = s[threadIdx.x ^ 1];"
+    ),
+    "misaligned": "*(float2*)(C + 1 + threadIdx.x) = make_float2(1, 2);",
+    "global-race": "C[threadIdx.x / 2] = threadIdx.x;",
+    "global-out-of-bounds": "C[threadIdx.x - 8] = C[threadIdx.x + 2000000];",
+    "assertion": "if (threadIdx.x == 3) assert(M < 0);",
+    "undefined-shuffle": "C[threadIdx.x] = __shfl_sync(1, C[threadIdx.x], 5);",
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_finding_has_the_words_of_python(page, kind):
+    require_same_findings(page, sgemm(MISTAKES[kind]), Shape(32, 32, 1), kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("missing_first_barrier", "shared-race"),
+        ("missing_second_barrier", "shared-race"),
+        ("split_k_without_atomics", "global-race"),
+        ("load_without_bounds", "global-out-of-bounds"),
+    ],
+)
+def test_a_finding_in_a_wrong_product_has_the_words_of_python(page, name, kind):
+    kernel = Kernel.from_source((WRONG / f"{name}.cu").read_text())
+    require_same_findings(page, kernel, Shape(33, 17, 40), kind)
+
+
+def require_same_findings(page, kernel, shape, kind):
+    """Check that the findings in the browser are those of Python, with one of a kind."""
+    plans = planned(kernel, [shape])
+    [(_, arrays, launches)] = plans
+    found = run_in(page, plans, kernel, inputs_of(arrays), limitS=60)
+    for name, values in inputs_of(arrays).items():
+        arrays[name][:] = values
+    [ran] = found["launches"]
+    [launch] = launches
+    right = [
+        {
+            "kind": finding.kind,
+            "line": finding.line,
+            "text": finding.text,
+            "message": finding.message,
+            "block": str(finding.block),
+            "threads": list(finding.threads),
+            "otherLine": finding.other_line,
+            "count": finding.count,
+            "isError": finding.is_error,
+        }
+        for finding in launch.run().findings
+    ]
+    assert ran["findings"] == right
+    assert kind in [finding["kind"] for finding in right]
+
+
 def test_a_trace_is_the_same_as_on_the_native_core(page):
     require_equal(page, rung("shared"), Shape(32, 32, 64), traced=1000)
 

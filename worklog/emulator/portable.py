@@ -8,18 +8,19 @@ WebAssembly: layouts() says where the fields are.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import enum, pointers, record
+from worklog.emulator.core import enum, findings, pointers, record
 from worklog.emulator.core.build import HERE, built_wasm, compile_wasm
+from worklog.emulator.core.decode import MEMORIES
 from worklog.emulator.core.native import PreparedRun
 from worklog.emulator.launching import PreparedLaunch
 from worklog.emulator.memory import LAYOUTS, AllocatedBuffer, address_of
-from worklog.emulator.ptx import Array
+from worklog.emulator.ptx import Array, Instruction
 from worklog.errors import WorklogError, own_folder
 
 Document = dict[str, Any]
@@ -40,9 +41,10 @@ def core_file() -> Path:
 
 
 def layouts() -> Document:
-    """Return the layouts of the core's records in WebAssembly, and its enumerations.
+    """Return what the core's records and events mean, in WebAssembly.
 
-    Of each field of numbers: the offset, the type as in NumPy, and the count.
+    That is the layouts, the enumerations and the texts of findings. A layout has, by field of
+    numbers, the offset, the type as in NumPy, and the count.
     """
     records = {}
     for name in RECORDS:
@@ -54,7 +56,12 @@ def layouts() -> Document:
                 count = int(np.prod(number.shape, dtype=int))
                 fields[field] = [offset, number.base.str[1:], count]
         records[name] = {"size": dtype.itemsize, "fields": fields}
-    return {"records": records, "status": enum("status"), "events": list(enum("event_kind"))}
+    return {
+        "records": records,
+        "status": enum("status"),
+        "events": list(enum("event_kind")),
+        "texts": findings.texts(),
+    }
 
 
 def program(core: PreparedRun) -> Document:
@@ -69,6 +76,11 @@ def program(core: PreparedRun) -> Document:
         "image": _runs(decoder.image.view(np.uint32)),
         "lengths": core.common.lengths.tolist(),
         "lines": [instruction.line for instruction in decoder.code],
+        "callers": _callers(decoder.code),
+        "ops": [instruction.op for instruction in decoder.code],
+        "asserts": [code.pc for code in decoder.code if code.parts[0] == "trap" and code.operands],
+        "places": _places(core),
+        "polls": bool(core.program.flow.polling),
         "classes": [instruction.opcode.counted for instruction in decoder.code],
         "owners": [[site.line, site.counted] for site in decoder.owners],
         "refused": decoder.refused,
@@ -90,6 +102,7 @@ def launch(prepared: PreparedLaunch, arguments: Mapping[str, Array]) -> Document
     return {
         "fields": _numbers(core.record),
         "grain": core.common.grain,
+        "registers": findings.registers_of(prepared.batch),
         "image": [[offset, int(specials[name])] for name, offset in launched.items()],
         "blocks": count if is_whole else prepared.numbers.tolist(),
         "layouts": _base64(np.frombuffer(b"".join(LAYOUTS), np.uint8)),
@@ -98,6 +111,35 @@ def launch(prepared: PreparedLaunch, arguments: Mapping[str, Array]) -> Document
             for buffer in prepared.memory.buffers
         ],
     }
+
+
+def _callers(code: Sequence[Instruction]) -> dict[int, int]:
+    """Return, by pc, the line that called the function of an instruction."""
+    return {instruction.pc: instruction.caller for instruction in code if instruction.caller}
+
+
+def _places(core: PreparedRun) -> dict[int, dict[str, Document]]:
+    """Return what findings say of access sites, by pc and memory.
+
+    A site with a generic address has several memories. "source" is the other side of a copy.
+    """
+    places = {}
+    for pc, site in core.program.sites.items():
+        sides = {site.space: site}
+        if site.space == "generic":
+            sides |= {space: site.at(space) for space in MEMORIES}
+        if site.source:
+            sides["source"] = site.source
+        described = {}
+        for name, side in sides.items():
+            described[name] = findings.site_fields(core.program, side, core.launch.shared) | {
+                "op": side.op,
+                "guess": side.guess,
+                "writes": side.writes,
+                "place": side.place,
+            }
+        places[pc] = described
+    return places
 
 
 def _numbers(record_bytes: bytes) -> dict[str, Any]:

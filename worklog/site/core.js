@@ -190,7 +190,7 @@ function runLaunch(core, program, layouts, launch, memory, options, report) {
 }
 
 // Runs the launches of a kernel at one of its shapes. Returns the arguments' bytes, and of each
-// launch that ran its status, counts, events and trace. A launch that doesn't end is the last one.
+// launch that ran its status, counts, findings, events and trace. A launch that doesn't end is the last one.
 //
 // kernel: a description (worklog.kernel.portable)
 // options: shape (the place of the shape), inputs (bytes by argument; others are zeros), races,
@@ -212,7 +212,8 @@ async function run(module, layouts, kernel, options, report) {
     for (const launch of launches) {
         const program = kernel.programs[launch.program];
         const result = runLaunch(core, program, layouts, launch, memory, options, report);
-        results.push(result);
+        const launched = new Launched(program, launch, layouts.texts, kernel.source);
+        results.push({ ...result, findings: launched.findings(result.events) });
         if (result.status !== "DONE") {
             break;
         }

@@ -15,10 +15,10 @@ import numpy as np
 
 from worklog.emulator.core import enum
 from worklog.emulator.flow import Block
-from worklog.emulator.memory import GlobalMemory
+from worklog.emulator.memory import PLACES, GlobalMemory
 from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, Instruction, UnsupportedInstruction, plain_name
-from worklog.emulator.reports import Batch, BudgetExceeded, caller_text
+from worklog.emulator.reports import CALLER, WARNINGS, Batch, BudgetExceeded, caller_text
 from worklog.emulator.tensor import fragment
 
 EVENTS = tuple(enum("event_kind"))
@@ -40,7 +40,7 @@ BLOCKS = (
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
 ONE_ATOMIC = (
-    ", with nothing that orders the blocks: line {} is no atomic operation. What it writes, such as 0, must be in "
+    ", with nothing that orders the blocks: line {line} is no atomic operation. What it writes, such as 0, must be in "
     "memory before the launch, as by cudaMemset, or it must be atomic, too"
 )
 CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
@@ -191,6 +191,22 @@ FRAMES = (
     "blocks or threads, or end the recursion earlier"
 )
 AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
+ACTION = "thread {thread} of block {block} {action}{caller}"
+RACE = "thread {first_thread} of block {first_block} {first} and thread {thread}{of_block} {second} {bytes}{reason}"
+SAME_BYTES = "the same bytes of {name}"
+ACCESSING = "{verb} (line {line}{caller})"
+ELSEWHERE = ", in block {number} of its cluster, which has {blocks}"
+REASONS = {
+    "read-only": READ_ONLY_LOAD,
+    "cluster": CLUSTER,
+    "one atomic": ONE_ATOMIC,
+    "blocks": BLOCKS,
+    "one store": ", different values with one store",
+    "warp": ", with no __syncwarp() between them",
+    "neither": ", with neither an mbarrier nor __syncthreads() between them",
+    "barrier": ", with no __syncthreads() between them",
+    "guess": CAS_READ,
+}
 RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
@@ -198,6 +214,24 @@ UNSUPPORTED = {
     "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that "
     "worklog.emulator.memory.tensor_map has made at this address",
 }
+
+
+def texts() -> dict[str, Any]:
+    """Return the texts of findings, for the same findings in another language."""
+    return {
+        "report": REPORT,
+        "races": RACES,
+        "unsupported": UNSUPPORTED,
+        "reasons": REASONS,
+        "action": ACTION,
+        "race": RACE,
+        "accessing": ACCESSING,
+        "caller": CALLER,
+        "bytes": SAME_BYTES,
+        "elsewhere": ELSEWHERE,
+        "places": PLACES,
+        "warnings": WARNINGS,
+    }
 
 
 def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int) -> None:
@@ -234,7 +268,9 @@ def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int
     threads = _threads(event)
     block = batch.place(int(event["block"]))
     action = text.format(*event["numbers"].tolist(), **fields) + other_block
-    message = f"thread {threads[0]} of block {block} {action}{caller_text(place)}"
+    message = ACTION.format(
+        thread=threads[0], block=block, action=action, caller=caller_text(place)
+    )
     batch.report(
         kind.format(**fields),
         message,
@@ -311,7 +347,7 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
     number = (byte + (1 << 23) & 0xFFFFFFFF) >> 24
     if not 0x80 <= number < 0xC0:
         return byte - (byte >> 31 << 32), ""
-    return byte - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
+    return byte - (number << 24), ELSEWHERE.format(number=number - 0x80, blocks=blocks)
 
 
 def _fields(
@@ -343,7 +379,7 @@ def _fields(
         "number": value >> 32,
         "threads": value & 0xFFFFFFFF,
         "lanes": batch.block_lanes,
-        "have": REGISTERS // batch.threads // 8 * 8 * batch.threads,
+        "have": registers_of(batch),
         "uses": "multiplies" if is_wgmma else "copies",
         "verb": "uses",
         "reader": "wgmma" if is_group else "copy",
@@ -351,19 +387,7 @@ def _fields(
         "overwrites": "reads",
     }
     if place is not instruction:
-        array = place.array
-        is_local = place.space == "local"
-        fields |= {
-            "space": place.space,
-            "width": place.width,
-            "verb": place.verb,
-            "owner": "thread" if is_local else "block",
-            "size": program.local if is_local else shared,
-            "array": plain_name(array.name) if array else "shared memory",
-            "array_size": array.size if array else 0,
-            "overwrites": "overwrites" if place.writes else "reads",
-            "name": memory.name(value),
-        }
+        fields |= site_fields(program, place, shared) | {"name": memory.name(value)}
     if name == "CROOKED_MATRIX":
         fields["align"] = fragment(instruction).align
     if name == "TRAPPED" and instruction.operands:
@@ -376,6 +400,29 @@ def _fields(
             fields["box"] = f"{fields['box']}, the box at {tuple(corner[:dimensions])}"
         fields["unit"] = 128 if dimensions else 16
     return fields
+
+
+def registers_of(batch: Batch) -> int:
+    """Return the registers that a block can have."""
+    return REGISTERS // batch.threads // 8 * 8 * batch.threads
+
+
+def site_fields(program: LoadedProgram, site: Site, shared: int) -> dict[str, object]:
+    """Return the fields of REPORT that an access site gives.
+
+    shared: bytes per block
+    """
+    is_local = site.space == "local"
+    return {
+        "space": site.space,
+        "width": site.width,
+        "verb": site.verb,
+        "owner": "thread" if is_local else "block",
+        "size": program.local if is_local else shared,
+        "array": plain_name(site.array.name) if site.array else "shared memory",
+        "array_size": site.array.size if site.array else 0,
+        "overwrites": "overwrites" if site.writes else "reads",
+    }
 
 
 def _dimensions(instruction: Instruction) -> int:
@@ -406,11 +453,16 @@ def _race(program: LoadedProgram, memory: GlobalMemory, event: Any, kind: str) -
         return  # the wait orders them
     if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
         kind = "cas-read"
-        reason = CAS_READ
-    of_block = "" if is_same_block else f" of block {block}"
-    message = (
-        f"thread {first_thread} of block {first_block} {_accessing(first)} and "
-        f"thread {thread}{of_block} {_accessing(second)} {bytes_raced}{reason}"
+        reason = REASONS["guess"]
+    message = RACE.format(
+        first_thread=first_thread,
+        first_block=first_block,
+        first=_accessing(first),
+        thread=thread,
+        of_block="" if is_same_block else f" of block {block}",
+        second=_accessing(second),
+        bytes=bytes_raced,
+        reason=reason,
     )
     threads = (first_thread, thread) if is_same_block else (thread,)
     batch.report(
@@ -421,7 +473,7 @@ def _race(program: LoadedProgram, memory: GlobalMemory, event: Any, kind: str) -
 def _bytes_at(memory: GlobalMemory, address: int) -> str:
     """Return the bytes of a race in global memory, for messages."""
     buffer = memory.at(address)
-    return f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+    return SAME_BYTES.format(name=plain_name(buffer.name if buffer else ""))
 
 
 def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
@@ -432,7 +484,7 @@ def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
 
 def _accessing(site: Site) -> str:
     """Return the verb and the line of an access, for messages."""
-    return f"{site.verb} (line {site.line}{caller_text(site)})"
+    return ACCESSING.format(verb=site.verb, line=site.line, caller=caller_text(site))
 
 
 def _reason(
@@ -441,21 +493,21 @@ def _reason(
     """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
     is_shared = kind == "shared-race"
     if kind == "read-only-load":
-        return kind, READ_ONLY_LOAD
+        return kind, REASONS["read-only"]
     if not is_same_block:
         if is_shared:
-            return kind, CLUSTER
+            return kind, REASONS["cluster"]
         plain = [site for site in sites if site.op != "atom"]
         if len(plain) == 1 and plain[0].writes:
-            return kind, ONE_ATOMIC.format(plain[0].line)
-        return kind, BLOCKS
+            return kind, REASONS["one atomic"].format(line=plain[0].line)
+        return kind, REASONS["blocks"]
     if sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
-        return kind, ", different values with one store"
+        return kind, REASONS["one store"]
     if is_shared and not event["warps_differ"]:
-        return "missing-syncwarp", ", with no __syncwarp() between them"
+        return "missing-syncwarp", REASONS["warp"]
     if is_shared and program.flow.orders_more_than_barriers:
-        return kind, ", with neither an mbarrier nor __syncthreads() between them"
-    return kind, ", with no __syncthreads() between them"
+        return kind, REASONS["neither"]
+    return kind, REASONS["barrier"]
 
 
 def reported(events: Array) -> Array:
