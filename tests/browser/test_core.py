@@ -14,6 +14,7 @@ from playwright.sync_api import Error
 
 from tests.emulator.helpers import smallest
 from worklog.emulator.core import build, findings, record
+from worklog.emulator.reports import BudgetExceeded
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.ladder.rungs import FP32, TENSOR, equal_shares, ragged, split
@@ -21,6 +22,7 @@ from worklog.kernel.portable import compressed, described, planned
 from worklog.problem import Shape
 from worklog.site import emulator
 
+COUNTING = "while (true) atomicAdd((int*)C, 1);"
 WRONG = Path(__file__).parents[1] / "exploits" / "wrong"
 # The dispatchers' kernels at few blocks.
 RUNGS = [*LADDER, *FP32[:-2], equal_shares(3), ragged(blocks=3), *TENSOR[:-1], split(64, 2, 64)]
@@ -200,6 +202,27 @@ def test_a_mistake_gives_the_same_events_as_on_the_native_core(page, name, event
     assert event in kinds(launches)
 
 
+def test_multiply_adds_are_rounded_as_on_the_native_core(page):
+    """Of numbers with any bits, and of a subnormal result next to a tie."""
+    body = "for (int k = threadIdx.x; k < M * N; k += 32) C[k] = fmaf(A[k], B[k], C[k]);"
+    plans = planned(sgemm(body), [Shape(64, 64, 64)])
+    [(_, arrays, [launch])] = plans
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for name in ("A", "B", "C"):
+        bits = rng.integers(0, 2**32, 64 * 64, dtype=np.uint32)
+        inputs[name] = bits.view(np.float32)
+    inputs["A"][0] = (1 + 2**-15) * 2.0**-75
+    inputs["B"][0] = (1 - 2**-15) * 2.0**-75
+    inputs["C"][0] = 2.0**-127 + 2.0**-149
+    found = run_in(page, plans, sgemm(body), inputs)
+    for name, values in inputs.items():
+        arrays[name][:] = values
+    launch.core.execute(launch.numbers, 0)
+    assert arrays["C"].tobytes() == b64decode(found["arguments"]["C"])
+    assert arrays["C"][0] == inputs["C"][0]
+
+
 MISTAKES = {
     "divergent-barrier": (
         "if (threadIdx.x & 1) __syncthreads(); else { C[0] = 1; __syncthreads(); }"
@@ -236,6 +259,36 @@ def test_a_finding_in_a_wrong_product_has_the_words_of_python(page, name, kind):
     require_same_findings(page, kernel, Shape(33, 17, 40), kind)
 
 
+ENDLESS = {
+    "budget": COUNTING,
+    "inner loop": (
+        "for (int k = 0; k < M; k = k * alpha)\n"
+        "  for (int n = 0; n < 9; n++)\n"
+        "    atomicAdd((int*)C, 1);\n"
+    ),
+    "endless": "while (*(volatile float*)C != 1);",
+    "deadlock": 'if (threadIdx.x < 16) asm volatile("barrier.sync 1, 64;");',
+}
+
+
+@pytest.mark.parametrize("cause", ENDLESS)
+def test_a_launch_that_does_not_end_has_the_error_of_python(page, cause):
+    kernel = sgemm(ENDLESS[cause])
+    plans = planned(kernel, [Shape(32, 32, 1)])
+    [(_, arrays, [launch])] = plans
+    found = run_in(page, plans, kernel, inputs_of(arrays))
+    for name, values in inputs_of(arrays).items():
+        arrays[name][:] = values
+    with pytest.raises(BudgetExceeded) as error:
+        launch.run()
+    assert found["launches"][0]["error"] == str(error.value)
+
+
+def test_a_launch_that_does_not_end_after_a_mistake_has_a_finding_more(page):
+    body = "C[threadIdx.x / 2] = threadIdx.x; if (M) while (*(volatile float*)B != 1);"
+    require_same_findings(page, sgemm(body), Shape(32, 32, 1), "deadlock")
+
+
 def require_same_findings(page, kernel, shape, kind):
     """Check that the findings in the browser are those of Python, with one of a kind."""
     plans = planned(kernel, [shape])
@@ -265,9 +318,6 @@ def require_same_findings(page, kernel, shape, kind):
 
 def test_a_trace_is_the_same_as_on_the_native_core(page):
     require_equal(page, rung("shared"), Shape(32, 32, 64), traced=1000)
-
-
-COUNTING = "while (true) atomicAdd((int*)C, 1);"
 
 
 def sgemm(body):

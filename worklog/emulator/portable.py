@@ -81,6 +81,8 @@ def program(core: PreparedRun) -> Document:
         "asserts": [code.pc for code in decoder.code if code.parts[0] == "trap" and code.operands],
         "places": _places(core),
         "polls": bool(core.program.flow.polling),
+        "blocks": [[block.start, block.stop] for block in core.program.flow.blocks],
+        "loops": [[start, stop] for _, start, stop in core.program.flow.loops],
         "classes": [instruction.opcode.counted for instruction in decoder.code],
         "owners": [[site.line, site.counted] for site in decoder.owners],
         "refused": decoder.refused,

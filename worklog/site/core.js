@@ -144,22 +144,34 @@ function eventsOf(core, record, layouts) {
     return events.map((event) => ({ ...event, kind: layouts.events[event.kind] }));
 }
 
+// Returns where a launch is that doesn't end.
+function stuckAt(core, record) {
+    const get = (field) => core.get("Launch", record, field);
+    return {
+        pc: get("stuck_pc"),
+        thread: get("stuck_thread"),
+        block: get("stuck_block"),
+        count: get("stuck_count"),
+        number: get("stuck_number"),
+        isHalved: get("halved") !== 0,
+    };
+}
+
 function resultOf(core, program, layouts, filled, status) {
     const { record, at } = filled;
     const names = Object.keys(layouts.status);
-    const executed = core.bytes(at.executed, 16 * program.lengths.length).slice();
+    const size64 = 16 * program.lengths.length;
+    const numbers = (start) =>
+        [...new BigInt64Array(core.bytes(start, size64).slice().buffer)].map(Number);
     const { size } = core.records.Site;
     const costs = program.owners.map((_, n) => core.get("Site", at.sites + size * n, "costs"));
     const instructions = program.lines.length;
     return {
         program: program.name,
         status: names.find((name) => layouts.status[name] === status),
-        stuck: {
-            pc: core.get("Launch", record, "stuck_pc"),
-            thread: core.get("Launch", record, "stuck_thread"),
-            block: core.get("Launch", record, "stuck_block"),
-        },
-        executed: [...new BigInt64Array(executed.buffer)].map(Number),
+        stuck: stuckAt(core, record),
+        executed: numbers(at.executed),
+        half: numbers(at.half),
         costs,
         choices: core.bytes(at.choices, instructions).slice(),
         events: eventsOf(core, record, layouts),
@@ -190,7 +202,8 @@ function runLaunch(core, program, layouts, launch, memory, options, report) {
 }
 
 // Runs the launches of a kernel at one of its shapes. Returns the arguments' bytes, and of each
-// launch that ran its status, counts, findings, events and trace. A launch that doesn't end is the last one.
+// launch that ran its status, counts, findings, events and trace. A launch that doesn't end is the
+// last one, and has an error if no finding says why.
 //
 // kernel: a description (worklog.kernel.portable)
 // options: shape (the place of the shape), inputs (bytes by argument; others are zeros), races,
@@ -213,7 +226,7 @@ async function run(module, layouts, kernel, options, report) {
         const program = kernel.programs[launch.program];
         const result = runLaunch(core, program, layouts, launch, memory, options, report);
         const launched = new Launched(program, launch, layouts.texts, kernel.source);
-        results.push({ ...result, findings: launched.findings(result.events) });
+        results.push({ ...result, ...launched.described(result) });
         if (result.status !== "DONE") {
             break;
         }

@@ -4,11 +4,14 @@ const MEMORY_NAMES = ["global", "shared", "local", "source"]; // by an event's s
 const SPACING = 1n << 40n; // from a buffer's address to the next one's
 const WORD = 0xffffffffn;
 
-// Fills the fields of a text. As in Python, `:#x` stands for a hexadecimal number.
+// Fills the fields of a text, with the formats of Python that the texts have.
 function filled(text, fields) {
-    return text.replace(/\{(\w+)(:#x)?\}/g, (_, name, isHexadecimal) =>
-        isHexadecimal ? `0x${BigInt(fields[name]).toString(16)}` : `${fields[name]}`,
-    );
+    return text.replace(/\{(\w+)(?::(#x|,))?\}/g, (_, name, format) => {
+        if (format === "#x") {
+            return `0x${BigInt(fields[name]).toString(16)}`;
+        }
+        return format ? fields[name].toLocaleString("en") : `${fields[name]}`;
+    });
 }
 
 // Returns the events to report, so that those of one mistake agree (see `reported` in Python).
@@ -17,9 +20,11 @@ function reported(events) {
     const differ = races.some((race) => race.warps_differ) ? 1 : 0;
     const early = races.filter((race) => race.numbers[0] === 1);
     const explained = new Set(early.flatMap((race) => [race.pc, race.other_pc]));
+    const agreeing = (event) =>
+        event.kind === "SHARED_RACE" ? { ...event, warps_differ: differ } : event;
     const left = events
         .filter(({ kind, pc }) => kind !== "UNINITIALISED" || !explained.has(pc))
-        .map((event) => (event.kind === "SHARED_RACE" ? { ...event, warps_differ: differ } : event));
+        .map(agreeing);
     const isFirst = ({ kind }) => kind === "IN_FLIGHT";
     return [...left.filter(isFirst), ...left.filter((event) => !isFirst(event))];
 }
@@ -29,7 +34,8 @@ function threadsOf({ thread, lanes }) {
         return [thread];
     }
     const numbers = Array.from({ length: 32 }, (_, lane) => lane);
-    return numbers.filter((lane) => (lanes >>> lane) & 1).map((lane) => thread - (thread % 32) + lane);
+    const first = thread - (thread % 32);
+    return numbers.filter((lane) => (lanes >>> lane) & 1).map((lane) => first + lane);
 }
 
 // A launch whose events are described.
@@ -42,17 +48,102 @@ class Launched {
         this.found = new Map(); // findings by kind, lines and callers
     }
 
-    // Returns the findings, by line.
-    findings(events) {
-        for (const event of reported(events)) {
+    // Returns the findings of a result, by line, and the error of a launch that doesn't end.
+    described(result) {
+        const events = reported(result.events);
+        for (const event of events) {
             this.describe(event);
         }
+        const isEndless = result.status in this.texts.summaries;
+        const error = isEndless ? this.describeEnd(result, this.missingArrivals(events)) : "";
+        return { findings: this.sorted(), error };
+    }
+
+    sorted() {
         const key = (finding) => [finding.line, finding.kind, finding.otherLine ?? 0];
         const compare = (a, b) => (a < b ? -1 : Number(a > b));
         return [...this.found.values()].sort((a, b) => {
             const pairs = key(a).map((value, place) => compare(value, key(b)[place]));
             return pairs.find((order) => order) ?? 0;
         });
+    }
+
+    // Returns what is missing at the mbarriers and barriers that threads wait for.
+    missingArrivals(events) {
+        const { lacks, and_bytes: andBytes, waiting, for_count: forCount } = this.texts;
+        const ofPhase = ({ numbers }) =>
+            filled(lacks, numbers) + (numbers[5] ? filled(andBytes, numbers) : "");
+        const ofBarrier = ({ numbers, pc }) =>
+            filled(waiting, { ...numbers, line: this.placeText(pc) }) +
+            (numbers[2] ? filled(forCount, numbers) : "");
+        const phases = events.filter(({ kind }) => kind === "PHASE_LACKS").map(ofPhase);
+        const barriers = events.filter(({ kind }) => kind === "BARRIER_LACKS").map(ofBarrier);
+        return [...new Set([...phases, ...barriers])].join("");
+    }
+
+    // Returns the error of a launch that doesn't end. A mistake that was found before is the likely
+    // cause: then the end is a finding.
+    describeEnd({ status, stuck, executed, half }, missing) {
+        const { summaries, causes, still, forever } = this.texts;
+        const cause = filled(causes[status], stuck) + (status === "ENDLESS" ? missing : "");
+        const { thread } = stuck;
+        const block = this.blockOf(stuck.block);
+        const isIn = ([start, stop]) => start <= stuck.pc && stuck.pc < stop;
+        const own = this.program.blocks.find(isIn);
+        if ([...this.found.values()].some(({ isError }) => isError)) {
+            const reason = cause.replaceAll("\n", "; ");
+            const message = filled(forever, { thread, block, reason });
+            const where = { place: own[1] - 1, other: null, block, threads: [thread] };
+            this.add("deadlock", message, where, 1);
+            return "";
+        }
+        const isLater = (_, n) => stuck.isHalved && executed[2 * n] > half[2 * n];
+        const location = this.locationOf(own, [own, ...this.program.blocks.filter(isLater)]);
+        const summary = filled(summaries[status], this.launch.fields);
+        return filled(still, { summary, thread, block, location, reason: cause });
+    }
+
+    // Returns where a thread that doesn't end is: in the smallest loop around all blocks of code
+    // that ran, or near a line.
+    locationOf(own, ran) {
+        const first = Math.min(...ran.map(([start]) => start));
+        const last = Math.max(...ran.map(([, stop]) => stop));
+        const loops = this.program.loops.filter(([start, stop]) => start <= first && last <= stop);
+        const length = ([start, stop]) => stop - start;
+        const smallest = (best, loop) => (length(loop) < length(best) ? loop : best);
+        const [start, stop] = loops.length ? loops.reduce(smallest) : own;
+        const all = Array.from({ length: stop - start }, (_, n) => start + n).filter(
+            (pc) => this.lineOf(pc) && this.partsOf(pc)[0] !== "mov",
+        );
+        const ofKernel = all.filter((pc) => !this.program.callers[pc]);
+        const pcs = ofKernel.length ? ofKernel : all;
+        const { locations } = this.texts;
+        if (!pcs.length) {
+            return filled(locations.instruction, { stop: own[1] });
+        }
+        const caller = this.callerText(pcs.at(-1));
+        const head = Math.min(...pcs.map((pc) => this.lineOf(pc)));
+        const line = loops.length ? this.loopLine(head) : 0;
+        if (line) {
+            return filled(locations.loop, { line, caller, text: this.textOf(line) });
+        }
+        const near = this.lineOf(pcs.at(-1));
+        return filled(locations.line, { line: near, caller, text: this.textOf(near) });
+    }
+
+    // Returns the line where a loop begins; 0 if the source doesn't show it.
+    loopLine(first) {
+        for (let line = Math.min(first, this.lines.length); line; line--) {
+            const [code] = this.lines[line - 1].split("//");
+            if (/\b(?:for|do)\b|(?<!\}) *\bwhile\b/.test(code)) {
+                return line;
+            }
+        }
+        return 0;
+    }
+
+    textOf(line) {
+        return (this.lines[line - 1] ?? "").trim();
     }
 
     describe(event) {
@@ -144,7 +235,7 @@ class Launched {
             more: event.other_block,
             op,
             own: this.lineOf(event.pc),
-            line: event.other_pc < 0 ? "" : this.lineOf(event.other_pc) + this.callerText(event.other_pc),
+            line: event.other_pc < 0 ? "" : this.placeText(event.other_pc),
             number: value >> 32n,
             threads: value & WORD,
             lanes: Math.ceil((block[0] * block[1] * block[2]) / 32) * 32,
@@ -233,7 +324,7 @@ class Launched {
         this.found.set(key, {
             kind,
             line,
-            text: (this.lines[line - 1] ?? "").trim(),
+            text: this.textOf(line),
             message,
             block,
             threads,
@@ -265,6 +356,10 @@ class Launched {
     siteOf(pc, space) {
         const sides = this.program.places[pc];
         return sides && (sides[MEMORY_NAMES[space]] ?? Object.values(sides)[0]);
+    }
+
+    placeText(pc) {
+        return `${this.lineOf(pc)}${this.callerText(pc)}`;
     }
 
     accessText({ pc, verb }) {

@@ -49,6 +49,7 @@ READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory 
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 WAITING = "\n{0} threads wait at barrier {1} in line {line}"
 FOR_COUNT = ", which is for {2} threads"
+AND_BYTES = " and {5} bytes"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the
 # event's numbers; {line}: of the other place, with its caller. The other fields are those of
@@ -190,7 +191,23 @@ FRAMES = (
     "line {}: the frames of functions in functions hold more than {:,} MiB in the blocks that run together: run fewer "
     "blocks or threads, or end the recursion earlier"
 )
-AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
+AT_BARRIER = (
+    "{count} threads wait at barrier {number}, and no other thread of the block will arrive there"
+)
+# Of a launch that doesn't end, by status: how its error begins, and the reason.
+SUMMARIES = {
+    "BUDGET_OVER": "after {budget:,} instructions, ",
+    "ENDLESS": "deadlock or endless loop: ",
+    "DEADLOCK": "deadlock: ",
+}
+CAUSES = {"BUDGET_OVER": TOO_LONG, "ENDLESS": IN_VAIN, "DEADLOCK": AT_BARRIER}
+STILL = "{summary}thread {thread} of block {block} is still {location}\n{reason}"
+FOREVER = "thread {thread} of block {block} waits forever: {reason}"
+LOCATIONS = {
+    "loop": "in the loop of line {line}{caller}: {text}",
+    "line": "near line {line}{caller}: {text}",
+    "instruction": "near instruction {stop}",
+}
 ACTION = "thread {thread} of block {block} {action}{caller}"
 RACE = "thread {first_thread} of block {first_block} {first} and thread {thread}{of_block} {second} {bytes}{reason}"
 SAME_BYTES = "the same bytes of {name}"
@@ -231,6 +248,15 @@ def texts() -> dict[str, Any]:
         "elsewhere": ELSEWHERE,
         "places": PLACES,
         "warnings": WARNINGS,
+        "summaries": SUMMARIES,
+        "causes": CAUSES,
+        "still": STILL,
+        "forever": FOREVER,
+        "locations": LOCATIONS,
+        "lacks": LACKS,
+        "and_bytes": AND_BYTES,
+        "waiting": WAITING,
+        "for_count": FOR_COUNT,
     }
 
 
@@ -533,7 +559,7 @@ def missing_arrivals(program: LoadedProgram, events: Array) -> str:
     lines = []
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
         numbers = event["numbers"].tolist()
-        bytes_missing = f" and {numbers[5]} bytes" if numbers[5] else ""
+        bytes_missing = AND_BYTES.format(*numbers) if numbers[5] else ""
         lines.append(LACKS.format(*numbers) + bytes_missing)
     for event in events[events["kind"] == enum("event_kind")["BARRIER_LACKS"]]:
         numbers = event["numbers"].tolist()
@@ -565,23 +591,23 @@ def report_endless(
     thread = int(launch.stuck_thread)
     place = batch.place(int(launch.stuck_block))
     block = _block_at(program, launch.stuck_pc)
-    summary, reason = {
-        STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
-        STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + missing),
-        STATUS["DEADLOCK"]: (
-            "deadlock: ",
-            AT_BARRIER.format(launch.stuck_count, launch.stuck_number),
-        ),
-    }[status]
+    name = next(name for name in SUMMARIES if STATUS[name] == status)
+    summary = SUMMARIES[name].format(budget=int(launch.budget))
+    reason = CAUSES[name].format(count=launch.stuck_count, number=launch.stuck_number)
+    if name == "ENDLESS":
+        reason += missing
     if any(finding.is_error for finding in batch.found.values()):
-        message = f"thread {thread} of block {place} waits forever: " + reason.replace("\n", "; ")
+        reason = reason.replace("\n", "; ")
+        message = FOREVER.format(thread=thread, block=place, reason=reason)
         last = program.kernel.instructions[block.stop - 1]
         batch.report("deadlock", message, last, None, block=place, threads=[thread])
         return
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
     location = _location(program, batch, block, ran)
-    raise BudgetExceeded(f"{summary}thread {thread} of block {place} is still {location}\n{reason}")
+    raise BudgetExceeded(
+        STILL.format(summary=summary, thread=thread, block=place, location=location, reason=reason)
+    )
 
 
 def _block_at(program: LoadedProgram, pc: int) -> Block:
@@ -614,13 +640,16 @@ def _location(program: LoadedProgram, batch: Batch, block: Block, ran: Sequence[
     ]
     of_kernel = [instruction for instruction in instructions if not instruction.caller]
     if not instructions:
-        return f"near instruction {block.stop}"
+        return LOCATIONS["instruction"].format(stop=block.stop)
     last_instruction = (of_kernel or instructions)[-1]
     lines = [instruction.line for instruction in of_kernel or instructions]
     if loop := _loop_line(batch.source, min(lines)) if loops else 0:
-        return f"in the loop of line {loop}{caller_text(last_instruction)}: {batch.text(loop)}"
+        text = batch.text(loop)
+        caller = caller_text(last_instruction)
+        return LOCATIONS["loop"].format(line=loop, caller=caller, text=text)
     line = last_instruction.line
-    return f"near line {line}{caller_text(last_instruction)}: {batch.text(line)}"
+    text = batch.text(line)
+    return LOCATIONS["line"].format(line=line, caller=caller_text(last_instruction), text=text)
 
 
 def _loop_line(source: str, first: int) -> int:
