@@ -204,7 +204,7 @@ def test_a_mistake_gives_the_same_events_as_on_the_native_core(page, name, event
 
 def test_multiply_adds_are_rounded_as_on_the_native_core(page):
     """Of numbers with any bits, and of a subnormal result next to a tie."""
-    body = "for (int k = threadIdx.x; k < M * N; k += 32) C[k] = fmaf(A[k], B[k], C[k]);"
+    body = "for (int k = threadIdx.x; k < M * N; k += 64) C[k] = fmaf(A[k], B[k], C[k]);"
     plans = planned(sgemm(body), [Shape(64, 64, 64)])
     [(_, arrays, [launch])] = plans
     rng = np.random.default_rng(0)
@@ -267,7 +267,7 @@ ENDLESS = {
         "    atomicAdd((int*)C, 1);\n"
     ),
     "endless": "while (*(volatile float*)C != 1);",
-    "deadlock": 'if (threadIdx.x < 16) asm volatile("barrier.sync 1, 64;");',
+    "deadlock": 'if (threadIdx.x < 32) asm volatile("barrier.sync 1, 64;");',
 }
 
 
@@ -321,10 +321,10 @@ def test_a_trace_is_the_same_as_on_the_native_core(page):
 
 
 def sgemm(body):
-    """Return a kernel with one block of 32 threads."""
+    """Return a kernel with one block of 64 threads."""
     parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta"
     source = f"__global__ void k({parameters}, float* C) {{ {body} }}"
-    return Kernel.from_source(source, grid="1", block="32")
+    return Kernel.from_source(source, grid="1", block="64")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,12 @@
 // (worklog.emulator.portable) says where their fields are.
 
 function bytesOf(base64) {
-    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const text = atob(base64);
+    const bytes = new Uint8Array(text.length);
+    for (let place = 0; place < text.length; place++) {
+        bytes[place] = text.charCodeAt(place);
+    }
+    return bytes;
 }
 
 // Returns a field of a record: a number, a BigInt if a number can't represent it, or a list.
