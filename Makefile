@@ -23,7 +23,7 @@ UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions r
 LIVE := tests/gpu/test_gpu_notebooks.py
 COMMANDS := tests/gpu/test_gpu_commands.py
 
-.PHONY: help article test sanitized gpu gpu-code gpu-timing gpu-commands live untimed lab check stale notebooks
+.PHONY: help article test browser sanitized gpu gpu-code gpu-timing gpu-commands live untimed lab check stale notebooks
 .PHONY: ptx setup-browser chromium clean again
 
 help: ## print this list
@@ -39,6 +39,9 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 # A GPU's tests would want it for themselves, so where there is one, tests run one after the other.
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
+
+browser: $(DEV_STAMP) ## run the tests in Chromium, and every tile on the emulator's core there: some minutes
+	@$(PY) -m pytest tests/browser tests/browser/every_tile.py $(ARGS)
 
 sanitized: $(DEV_STAMP) ## run the emulator's tests on a core with ASan and UBSan: some minutes
 	@$(PY) -m tests.emulator.sanitized $(ARGS)
@@ -77,7 +80,7 @@ setup-browser: $(DEV_STAMP) chromium ## install a Chromium for tests/browser/, w
 chromium: ; @-$(has_chromium) || $(apt_chromium)
 
 clean: ## remove .venv, caches and build output; figures/ stays
-	rm -rf $(VENV) dist build worklog/emulator/core/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build worklog/emulator/core/*.so worklog/emulator/core/*.wasm .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------- the environment

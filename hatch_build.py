@@ -35,7 +35,10 @@ CORE = "worklog/emulator/core"
 
 
 class Core(BuildHookInterface[Any]):
-    """Compiles the emulator's core into the wheel; for an editable install, into the checkout."""
+    """Compiles the emulator's core into the wheel; for an editable install, into the checkout.
+
+    A wheel for a named platform also has the core for browsers.
+    """
 
     def dependencies(self) -> list[str]:
         """Zig's compiler where there is no other."""
@@ -70,6 +73,8 @@ class Core(BuildHookInterface[Any]):
         ) as error:  # of a checkout that is read only: the core is compiled when it is first used
             self.app.display_warning(f"{error}: the emulator's core is not compiled now")
             return
+        if wheel:  # a release's, which makes pages without a compiler
+            new.add(build["compile_wasm"](folder))
         for path in old - new:
             path.unlink()
         build_data["pure_python"] = False

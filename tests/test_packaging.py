@@ -347,6 +347,28 @@ def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig
     assert hook.dependencies() == ["ziglang>=0.13"]
 
 
+@pytest.mark.parametrize(("wheel", "count"), [("", 2), ("manylinux_2_28_x86_64", 3)])
+def test_a_wheel_for_a_named_platform_has_the_core_for_browsers(
+    monkeypatch, tmp_path, wheel, count
+):
+    build = {
+        "variants": lambda kind: [("fast",), ()],
+        "machine": lambda: "x86_64",
+        "platform_tag": lambda: "linux_x86_64",
+        "compile_core": lambda folder, flags, wheel: folder / f"core{len(flags)}.so",
+        "compile_wasm": lambda folder: folder / "core.wasm",
+    }
+    hook = Core(str(ROOT), {}, None, None, "", "wheel")
+    monkeypatch.setattr(hook, "_wheel_and_build", lambda: (wheel, build))
+    monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path))
+    data = {"force_include": {}}
+    hook.initialize("standard", data)
+    hook.finalize("standard", data, "")
+    assert len(data["force_include"]) == count
+    has_wasm = "worklog/emulator/core/core.wasm" in data["force_include"].values()
+    assert has_wasm == bool(wheel)
+
+
 def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed, tmp_path):
     said = run(
         sys.executable,

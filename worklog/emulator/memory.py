@@ -38,6 +38,14 @@ _SPECIFIER = re.compile(
 # multiple of its size.
 _CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
 _CODES |= dict.fromkeys("sp", "Q")
+# Of an address, relative to the nearest buffer, for messages.
+PLACES = {
+    "nowhere": "at address {address:#x}, in no buffer",
+    "before": "at {offset} bytes before {name}",
+    "end": "just past the end of {name} ({size} bytes)",
+    "past": "at {offset} bytes past the end of {name} ({size} bytes)",
+    "in": "at byte {offset} of {name} ({size} bytes)",
+}
 _MAGIC = b"worklog "
 _ENCODING = struct.Struct("<8sQQ104x")
 MAP_SIZE = _ENCODING.size  # bytes of a CUtensorMap
@@ -148,16 +156,18 @@ class GlobalMemory:
 
         nearest = min(self.buffers, key=distance, default=None)
         if nearest is None or abs(address - nearest.base) > SPACING // 2:
-            return f"at address {address:#x}, in no buffer"
+            return PLACES["nowhere"].format(address=address)
         offset = address - nearest.base
-        of_buffer = f"{nearest.name} ({nearest.size} bytes)"
+        place = "in"
         if offset < 0:
-            return f"at {-offset} bytes before {nearest.name}"
-        if offset == nearest.size:
-            return f"just past the end of {of_buffer}"
-        if offset > nearest.size:
-            return f"at {offset - nearest.size} bytes past the end of {of_buffer}"
-        return f"at byte {offset} of {of_buffer}"
+            place = "before"
+            offset = -offset
+        elif offset == nearest.size:
+            place = "end"
+        elif offset > nearest.size:
+            place = "past"
+            offset -= nearest.size
+        return PLACES[place].format(offset=offset, name=nearest.name, size=nearest.size)
 
     def bytes_at(self, address: int, local: bytes) -> bytes:
         """Return up to MOST_CHARACTERS bytes from a generic address.

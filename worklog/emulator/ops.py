@@ -35,7 +35,7 @@ COMPARED = f"{ANY[:-1]},f16,bf16}}"
 # Functions whose calls become vector instructions; the others' code is made for single lanes alone.
 QUICK = {
     "fma",
-    "fmaf",
+    "fused",
     "sqrt",
     "sqrtf",
     "fabs",
@@ -151,7 +151,7 @@ TABLE = (
     ("{add:+,sub:-}.{,rn}.ftz.f32", "T T", "flush_f32(flush_f32(a) {0} flush_f32(b))"),
     ("mul.{,rn}.{f32,f64}", "T T", "a * b"),
     ("mul.{,rn}.ftz.f32", "T T", "flushed_product(a, b)"),
-    ("{fma,mad}.rn.f32", "T T T", "fmaf(a, b, c)"),
+    ("{fma,mad}.rn.f32", "T T T", "fused(a, b, c)"),
     ("{fma,mad}.rn.f64", "T T T", "fma(a, b, c)"),
     ("{fma,mad}.rn.ftz.f32", "T T T", "flushed_fma(a, b, c)"),
     ("div.rn.{f32,f64}", "T T", "a / b"),

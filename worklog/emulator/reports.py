@@ -29,6 +29,7 @@ INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in 
 WARNINGS = (
     "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "cas-read", "copy-at-exit",
 )  # fmt: skip
+CALLER = ", called in line {line}"
 
 
 class BadLaunch(LaunchFailed):
@@ -93,7 +94,7 @@ def caller_text(place: Any) -> str:
 
     Empty for the kernel itself.
     """
-    return f", called in line {place.caller}" if place.caller else ""
+    return CALLER.format(line=place.caller) if place.caller else ""
 
 
 @dataclass

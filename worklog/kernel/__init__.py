@@ -1,7 +1,7 @@
 """What computes C: kernels, the ladder, compilation, resources and machine code.
 
 Further faces of the room: by_name, disk_cache, emulated, guards, inspection, ladder, ladder.best,
-ladder.rungs, listing, nvrtc, prediction, resources, solution, tensor_products and trial.
+ladder.rungs, listing, nvrtc, portable, prediction, resources, solution, tensor_products and trial.
 """
 
 from worklog.kernel.device import (

@@ -307,6 +307,15 @@ class EmulatedDevice:
 
         Raises LaunchFailed and UnsupportedInstruction.
         """
+        return partial(self._run, kernel, grid, block, self.plan(kernel, grid, block, arguments))
+
+    def plan(
+        self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
+    ) -> PreparedLaunch:
+        """Return a launch without running it.
+
+        Raises LaunchFailed and UnsupportedInstruction.
+        """
         names = kernel.program.arguments or ("",) * len(arguments)
         values = []
         for name, argument in zip(names, arguments, strict=True):
@@ -316,7 +325,7 @@ class EmulatedDevice:
             else:
                 values.append(argument)
         with naming(kernel.program):
-            prepared = prepare(
+            return prepare(
                 kernel.kernel,
                 grid,
                 block,
@@ -332,7 +341,6 @@ class EmulatedDevice:
                 registers=kernel.compiled.registers,
                 progress=self._watch,
             )
-        return partial(self._run, kernel, grid, block, prepared)
 
     def _run(
         self,

@@ -33,6 +33,7 @@ that doesn't end.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,18 +61,33 @@ def enum(name: str) -> dict[str, int]:
 
 
 @cache
-def record(name: str) -> np.dtype[Any]:
-    """Return the dtype of a struct. A pointer is a number of 64 bits."""
+def record(name: str, pointer: str = "u8") -> np.dtype[Any]:
+    """Return the dtype of a struct.
+
+    pointer: the type of a pointer: a number of 64 bits, or of 32 bits in WebAssembly
+    """
+    fields: list[Any] = []
+    for type_, is_pointer, field, shape in _fields(name):
+        number = pointer if is_pointer else TYPES.get(type_) or record(type_, pointer)
+        fields.append((field, number, shape))
+    return np.dtype(fields, align=True)
+
+
+def pointers(name: str) -> tuple[str, ...]:
+    """Return the fields of a struct that are pointers."""
+    return tuple(field for _, is_pointer, field, _ in _fields(name) if is_pointer)
+
+
+def _fields(name: str) -> Iterator[tuple[str, bool, str, tuple[int, ...]]]:
+    """Yield the fields of a struct: the type, whether it is a pointer, the name and the shape."""
     body = re.search(rf"typedef struct \{{([^}}]*)\}} {name};", _header())
     assert body is not None, name
-    fields: list[Any] = []
     for type_, names in re.findall(r"(?:const )?(\w+)\s+([^;]+);", body[1]):
-        for star, field, sizes in re.findall(r"(\*?)(\w+)((?:\[\w+\])*)(?:,|$)", names):
+        for stars, field, sizes in re.findall(r"(\**)(\w+)((?:\[\w+\])*)(?:,|$)", names):
             shape = tuple(
                 32 if size == "LANES" else int(size) for size in re.findall(r"\w+", sizes)
             )
-            fields.append((field, "u8" if star else TYPES.get(type_) or record(type_), shape))
-    return np.dtype(fields, align=True)
+            yield type_, bool(stars), field, shape
 
 
 STEP = record("Step")

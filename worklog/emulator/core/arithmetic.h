@@ -228,6 +228,21 @@ static inline double odd_integer(uint64_t x, int is_signed) {
   return odd_sum(is_signed ? (double)(int64_t)(x - low) : (double)(x - low), (double)low, 0);
 }
 
+/* a b + c, rounded once. Without an instruction for that, fmaf is a call, and some libraries'
+ * rounds subnormal results twice. */
+static inline float fused(float a, float b, float c) {
+#if defined __FMA__ || defined __aarch64__
+  return fmaf(a, b, c);
+#else
+  double product = (double)a * b;
+  double sum = product + c;
+  int may_be_tie = (bits_of(sum) & 0x1FFFFFFF) == 0x10000000;
+  if (may_be_tie || fabs(sum) < FLT_MIN)
+    return (float)odd_sum(product, c, 0);
+  return (float)sum;
+#endif
+}
+
 /* For .ftz, only a result next to the least normal number needs more than a comparison. */
 static inline float flushed_product(float a, float b) {
   a = flush_f32(a);
@@ -241,7 +256,7 @@ static inline float flushed_fma(float a, float b, float c) {
   a = flush_f32(a);
   b = flush_f32(b);
   c = flush_f32(c);
-  float out = fmaf(a, b, c);
+  float out = fused(a, b, c);
   if (!(fabsf(out) <= FLT_MIN))
     return out;
   return (float)fit(odd_sum((double)a * b, c, 0), 23, -126, FLT_MAX, NEAREST, 1);

@@ -38,9 +38,30 @@ FLAGS = (
     "-shared",
 )
 FAST = ("-mavx2", "-mfma")
+FUNCTIONS = ("launch_run", "launch_free", "costs_of")
+# The module exports what JavaScript calls, and imports nothing. Browsers have these instructions
+# since 2023.
+WASM = (
+    "-target",
+    "wasm32-wasi",
+    "-fno-sanitize=undefined",
+    "-s",
+    "-O3",
+    "-std=c11",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-msimd128",
+    "-mnontrapping-fptoint",
+    "-mexec-model=reactor",
+    "-Wl,-z,stack-size=1048576",
+    *(f"-Wl,--export={name}" for name in (*FUNCTIONS, "malloc", "free")),
+)
 # By the words in a wheel's platform tag: Zig's target, and in it the version of glibc or macOS.
 TARGETS = {"manylinux": "linux-gnu.{}", "musllinux": "linux-musl", "macosx": "macos.{}"}
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
+NO_ZIG = (
+    "compiling the emulator's core to WebAssembly needs the package `ziglang`: pip install ziglang"
+)
 MISSING = (
     "the emulator's core is in C, and neither the package nor {} has it as these sources and this "
     "machine need it: "
@@ -48,7 +69,6 @@ MISSING = (
     "with: {}"
 )
 COMPILE_S = 600  # most machines take 10; a slow one or an emulated one, minutes
-FUNCTIONS = ("launch_run", "launch_free", "costs_of")
 WINDOWS = "the emulator's core is not built for Windows: use WSL, where `pip install` compiles it"
 
 
@@ -78,16 +98,20 @@ def stem(flags: tuple[str, ...], system: str = sys.platform, kind: str = "") -> 
 
     A hash of the file's content follows it, since loading a truncated file can end the process.
     """
-    digest = hashlib.sha256(repr((FLAGS, flags, system, kind or machine())).encode())
+    return _stem((FLAGS, flags, system, kind or machine()))
+
+
+def _stem(options: tuple[object, ...]) -> str:
+    digest = hashlib.sha256(repr(options).encode())
     for source in (*sorted(HERE.glob("*.[ch]")), TABLE):
         digest.update(source.read_bytes())
     return f"core-{digest.hexdigest()[:16]}"
 
 
-def builds(folder: Path, start: str) -> list[Path]:
+def builds(folder: Path, start: str, suffix: str = ".so") -> list[Path]:
     """Return the files of a build in a folder, damaged ones included."""
     try:
-        return sorted(folder.glob(f"{start}-*.so"))
+        return sorted(folder.glob(f"{start}-*{suffix}"))
     except OSError:  # a folder that can't be read has none
         return []
 
@@ -95,7 +119,7 @@ def builds(folder: Path, start: str) -> list[Path]:
 def is_whole(path: Path) -> bool:
     """Return whether a build is as it was compiled."""
     try:
-        return path.name.endswith(f"-{_checksum(path)}.so")
+        return path.stem.endswith(f"-{_checksum(path)}")
     except OSError:
         return False
 
@@ -150,27 +174,61 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         target = f"{kind}-{TARGETS[tag[1]].format(f'{tag[2]}.{tag[3]}')}"
     elif "ziglang" in command:  # a named target is compiled for any CPU of its kind
         target = f"{kind}-{_own_system(system)}"
+    options: tuple[str, ...] = ()
+    if target:
+        options = ("-target", target, "-fno-sanitize=undefined", "-s")
+    elif system == "darwin":
+        options = ("-mmacosx-version-min=11.0",)
     start = stem(flags, system, kind)
-    for path in builds(folder, start):
-        if is_whole(path):
-            return path
+    return _compiled(folder, f"{start}.so", (*command, *options, *FLAGS, *flags))
+
+
+def built_wasm(folder: Path) -> Path | None:
+    """Return the core for browsers in a folder; None if it isn't there or is damaged."""
+    return _built(folder, f"{_stem(WASM)}.wasm")
+
+
+def compile_wasm(folder: Path) -> Path:
+    """Return the core for browsers in a folder, compiled unless a whole file is there.
+
+    Raises OSError for the folder, RuntimeError for the compiler, FileNotFoundError without Zig.
+    """
+    path = built_wasm(folder)
+    if path is None and not find_spec("ziglang"):
+        raise FileNotFoundError(NO_ZIG)
+    command = (sys.executable, "-m", "ziglang", "cc", *WASM)
+    return path or _compiled(folder, f"{_stem(WASM)}.wasm", command)
+
+
+def _built(folder: Path, name: str) -> Path | None:
+    """Return a build in a folder; None if it isn't there or is damaged.
+
+    name: of the file, without the hash of its content
+    """
+    start, _, suffix = name.rpartition(".")
+    return next(filter(is_whole, builds(folder, start, f".{suffix}")), None)
+
+
+def _compiled(folder: Path, name: str, command: tuple[str, ...]) -> Path:
+    """Return a build in a folder, compiled unless a whole file is there.
+
+    name: of the file, without the hash of its content
+    command: the compiler with its options
+    """
+    if (path := _built(folder, name)) is not None:
+        return path
+    start, _, suffix = name.rpartition(".")
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as temporary:
         table = runpy.run_path(str(TABLE))
         for part in ("code", "reductions"):
             (Path(temporary) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
-        options: tuple[str, ...] = (
-            ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
-        )
-        if system == "darwin" and not target:
-            options = ("-mmacosx-version-min=11.0",)
-        out = Path(temporary) / f"{start}.so"
+        out = Path(temporary) / name
         source = str(HERE / "core.c")
-        includes = f"-I{temporary}"
-        arguments = (*command, *options, *FLAGS, *flags, includes, "-o", str(out), source, "-lm")
+        arguments = (*command, f"-I{temporary}", "-o", str(out), source, "-lm")
         caches = {}
-        if target:
+        if "-target" in command:
             caches = {f"ZIG_{scope}_CACHE_DIR": f"{temporary}/zig" for scope in ("LOCAL", "GLOBAL")}
         if sys.stderr.isatty():
             print("compiling the emulator's core, once on this machine …", file=sys.stderr)
@@ -181,7 +239,7 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
                 "wrote no file: "
                 "set CC to another C compiler"
             )
-        path = folder / f"{start}-{_checksum(out)}.so"
+        path = folder / f"{start}-{_checksum(out)}.{suffix}"
         out.replace(path)
     return path
 

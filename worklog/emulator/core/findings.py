@@ -15,10 +15,10 @@ import numpy as np
 
 from worklog.emulator.core import enum
 from worklog.emulator.flow import Block
-from worklog.emulator.memory import GlobalMemory
+from worklog.emulator.memory import PLACES, GlobalMemory
 from worklog.emulator.program import LoadedProgram, Site
 from worklog.emulator.ptx import Array, Instruction, UnsupportedInstruction, plain_name
-from worklog.emulator.reports import Batch, BudgetExceeded, caller_text
+from worklog.emulator.reports import CALLER, WARNINGS, Batch, BudgetExceeded, caller_text
 from worklog.emulator.tensor import fragment
 
 EVENTS = tuple(enum("event_kind"))
@@ -40,7 +40,7 @@ BLOCKS = (
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
 ONE_ATOMIC = (
-    ", with nothing that orders the blocks: line {} is no atomic operation. What it writes, such as 0, must be in "
+    ", with nothing that orders the blocks: line {line} is no atomic operation. What it writes, such as 0, must be in "
     "memory before the launch, as by cudaMemset, or it must be atomic, too"
 )
 CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
@@ -49,6 +49,7 @@ READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory 
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 WAITING = "\n{0} threads wait at barrier {1} in line {line}"
 FOR_COUNT = ", which is for {2} threads"
+AND_BYTES = " and {5} bytes"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the
 # event's numbers; {line}: of the other place, with its caller. The other fields are those of
@@ -190,7 +191,39 @@ FRAMES = (
     "line {}: the frames of functions in functions hold more than {:,} MiB in the blocks that run together: run fewer "
     "blocks or threads, or end the recursion earlier"
 )
-AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
+AT_BARRIER = (
+    "{count} threads wait at barrier {number}, and no other thread of the block will arrive there"
+)
+# Of a launch that doesn't end, by status: how its error begins, and the reason.
+SUMMARIES = {
+    "BUDGET_OVER": "after {budget:,} instructions, ",
+    "ENDLESS": "deadlock or endless loop: ",
+    "DEADLOCK": "deadlock: ",
+}
+CAUSES = {"BUDGET_OVER": TOO_LONG, "ENDLESS": IN_VAIN, "DEADLOCK": AT_BARRIER}
+STILL = "{summary}thread {thread} of block {block} is still {location}\n{reason}"
+FOREVER = "thread {thread} of block {block} waits forever: {reason}"
+LOCATIONS = {
+    "loop": "in the loop of line {line}{caller}: {text}",
+    "line": "near line {line}{caller}: {text}",
+    "instruction": "near instruction {stop}",
+}
+ACTION = "thread {thread} of block {block} {action}{caller}"
+RACE = "thread {first_thread} of block {first_block} {first} and thread {thread}{of_block} {second} {bytes}{reason}"
+SAME_BYTES = "the same bytes of {name}"
+ACCESSING = "{verb} (line {line}{caller})"
+ELSEWHERE = ", in block {number} of its cluster, which has {blocks}"
+REASONS = {
+    "read-only": READ_ONLY_LOAD,
+    "cluster": CLUSTER,
+    "one atomic": ONE_ATOMIC,
+    "blocks": BLOCKS,
+    "one store": ", different values with one store",
+    "warp": ", with no __syncwarp() between them",
+    "neither": ", with neither an mbarrier nor __syncthreads() between them",
+    "barrier": ", with no __syncthreads() between them",
+    "guess": CAS_READ,
+}
 RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
@@ -198,6 +231,33 @@ UNSUPPORTED = {
     "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that "
     "worklog.emulator.memory.tensor_map has made at this address",
 }
+
+
+def texts() -> dict[str, Any]:
+    """Return the texts of findings, for the same findings in another language."""
+    return {
+        "report": REPORT,
+        "races": RACES,
+        "unsupported": UNSUPPORTED,
+        "reasons": REASONS,
+        "action": ACTION,
+        "race": RACE,
+        "accessing": ACCESSING,
+        "caller": CALLER,
+        "bytes": SAME_BYTES,
+        "elsewhere": ELSEWHERE,
+        "places": PLACES,
+        "warnings": WARNINGS,
+        "summaries": SUMMARIES,
+        "causes": CAUSES,
+        "still": STILL,
+        "forever": FOREVER,
+        "locations": LOCATIONS,
+        "lacks": LACKS,
+        "and_bytes": AND_BYTES,
+        "waiting": WAITING,
+        "for_count": FOR_COUNT,
+    }
 
 
 def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int) -> None:
@@ -234,7 +294,9 @@ def report(program: LoadedProgram, memory: GlobalMemory, event: Any, shared: int
     threads = _threads(event)
     block = batch.place(int(event["block"]))
     action = text.format(*event["numbers"].tolist(), **fields) + other_block
-    message = f"thread {threads[0]} of block {block} {action}{caller_text(place)}"
+    message = ACTION.format(
+        thread=threads[0], block=block, action=action, caller=caller_text(place)
+    )
     batch.report(
         kind.format(**fields),
         message,
@@ -311,7 +373,7 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
     number = (byte + (1 << 23) & 0xFFFFFFFF) >> 24
     if not 0x80 <= number < 0xC0:
         return byte - (byte >> 31 << 32), ""
-    return byte - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
+    return byte - (number << 24), ELSEWHERE.format(number=number - 0x80, blocks=blocks)
 
 
 def _fields(
@@ -343,7 +405,7 @@ def _fields(
         "number": value >> 32,
         "threads": value & 0xFFFFFFFF,
         "lanes": batch.block_lanes,
-        "have": REGISTERS // batch.threads // 8 * 8 * batch.threads,
+        "have": registers_of(batch),
         "uses": "multiplies" if is_wgmma else "copies",
         "verb": "uses",
         "reader": "wgmma" if is_group else "copy",
@@ -351,19 +413,7 @@ def _fields(
         "overwrites": "reads",
     }
     if place is not instruction:
-        array = place.array
-        is_local = place.space == "local"
-        fields |= {
-            "space": place.space,
-            "width": place.width,
-            "verb": place.verb,
-            "owner": "thread" if is_local else "block",
-            "size": program.local if is_local else shared,
-            "array": plain_name(array.name) if array else "shared memory",
-            "array_size": array.size if array else 0,
-            "overwrites": "overwrites" if place.writes else "reads",
-            "name": memory.name(value),
-        }
+        fields |= site_fields(program, place, shared) | {"name": memory.name(value)}
     if name == "CROOKED_MATRIX":
         fields["align"] = fragment(instruction).align
     if name == "TRAPPED" and instruction.operands:
@@ -376,6 +426,29 @@ def _fields(
             fields["box"] = f"{fields['box']}, the box at {tuple(corner[:dimensions])}"
         fields["unit"] = 128 if dimensions else 16
     return fields
+
+
+def registers_of(batch: Batch) -> int:
+    """Return the registers that a block can have."""
+    return REGISTERS // batch.threads // 8 * 8 * batch.threads
+
+
+def site_fields(program: LoadedProgram, site: Site, shared: int) -> dict[str, object]:
+    """Return the fields of REPORT that an access site gives.
+
+    shared: bytes per block
+    """
+    is_local = site.space == "local"
+    return {
+        "space": site.space,
+        "width": site.width,
+        "verb": site.verb,
+        "owner": "thread" if is_local else "block",
+        "size": program.local if is_local else shared,
+        "array": plain_name(site.array.name) if site.array else "shared memory",
+        "array_size": site.array.size if site.array else 0,
+        "overwrites": "overwrites" if site.writes else "reads",
+    }
 
 
 def _dimensions(instruction: Instruction) -> int:
@@ -406,11 +479,16 @@ def _race(program: LoadedProgram, memory: GlobalMemory, event: Any, kind: str) -
         return  # the wait orders them
     if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
         kind = "cas-read"
-        reason = CAS_READ
-    of_block = "" if is_same_block else f" of block {block}"
-    message = (
-        f"thread {first_thread} of block {first_block} {_accessing(first)} and "
-        f"thread {thread}{of_block} {_accessing(second)} {bytes_raced}{reason}"
+        reason = REASONS["guess"]
+    message = RACE.format(
+        first_thread=first_thread,
+        first_block=first_block,
+        first=_accessing(first),
+        thread=thread,
+        of_block="" if is_same_block else f" of block {block}",
+        second=_accessing(second),
+        bytes=bytes_raced,
+        reason=reason,
     )
     threads = (first_thread, thread) if is_same_block else (thread,)
     batch.report(
@@ -421,7 +499,7 @@ def _race(program: LoadedProgram, memory: GlobalMemory, event: Any, kind: str) -
 def _bytes_at(memory: GlobalMemory, address: int) -> str:
     """Return the bytes of a race in global memory, for messages."""
     buffer = memory.at(address)
-    return f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+    return SAME_BYTES.format(name=plain_name(buffer.name if buffer else ""))
 
 
 def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
@@ -432,7 +510,7 @@ def _lacks_wait(batch: Batch, first: Site, second: Site) -> bool:
 
 def _accessing(site: Site) -> str:
     """Return the verb and the line of an access, for messages."""
-    return f"{site.verb} (line {site.line}{caller_text(site)})"
+    return ACCESSING.format(verb=site.verb, line=site.line, caller=caller_text(site))
 
 
 def _reason(
@@ -441,21 +519,21 @@ def _reason(
     """Return the kind of the finding of a race, and the end of its message: what is missing between the accesses."""
     is_shared = kind == "shared-race"
     if kind == "read-only-load":
-        return kind, READ_ONLY_LOAD
+        return kind, REASONS["read-only"]
     if not is_same_block:
         if is_shared:
-            return kind, CLUSTER
+            return kind, REASONS["cluster"]
         plain = [site for site in sites if site.op != "atom"]
         if len(plain) == 1 and plain[0].writes:
-            return kind, ONE_ATOMIC.format(plain[0].line)
-        return kind, BLOCKS
+            return kind, REASONS["one atomic"].format(line=plain[0].line)
+        return kind, REASONS["blocks"]
     if sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
-        return kind, ", different values with one store"
+        return kind, REASONS["one store"]
     if is_shared and not event["warps_differ"]:
-        return "missing-syncwarp", ", with no __syncwarp() between them"
+        return "missing-syncwarp", REASONS["warp"]
     if is_shared and program.flow.orders_more_than_barriers:
-        return kind, ", with neither an mbarrier nor __syncthreads() between them"
-    return kind, ", with no __syncthreads() between them"
+        return kind, REASONS["neither"]
+    return kind, REASONS["barrier"]
 
 
 def reported(events: Array) -> Array:
@@ -481,7 +559,7 @@ def missing_arrivals(program: LoadedProgram, events: Array) -> str:
     lines = []
     for event in events[events["kind"] == enum("event_kind")["PHASE_LACKS"]]:
         numbers = event["numbers"].tolist()
-        bytes_missing = f" and {numbers[5]} bytes" if numbers[5] else ""
+        bytes_missing = AND_BYTES.format(*numbers) if numbers[5] else ""
         lines.append(LACKS.format(*numbers) + bytes_missing)
     for event in events[events["kind"] == enum("event_kind")["BARRIER_LACKS"]]:
         numbers = event["numbers"].tolist()
@@ -513,23 +591,23 @@ def report_endless(
     thread = int(launch.stuck_thread)
     place = batch.place(int(launch.stuck_block))
     block = _block_at(program, launch.stuck_pc)
-    summary, reason = {
-        STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
-        STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + missing),
-        STATUS["DEADLOCK"]: (
-            "deadlock: ",
-            AT_BARRIER.format(launch.stuck_count, launch.stuck_number),
-        ),
-    }[status]
+    name = next(name for name in SUMMARIES if STATUS[name] == status)
+    summary = SUMMARIES[name].format(budget=int(launch.budget))
+    reason = CAUSES[name].format(count=launch.stuck_count, number=launch.stuck_number)
+    if name == "ENDLESS":
+        reason += missing
     if any(finding.is_error for finding in batch.found.values()):
-        message = f"thread {thread} of block {place} waits forever: " + reason.replace("\n", "; ")
+        reason = reason.replace("\n", "; ")
+        message = FOREVER.format(thread=thread, block=place, reason=reason)
         last = program.kernel.instructions[block.stop - 1]
         batch.report("deadlock", message, last, None, block=place, threads=[thread])
         return
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
     location = _location(program, batch, block, ran)
-    raise BudgetExceeded(f"{summary}thread {thread} of block {place} is still {location}\n{reason}")
+    raise BudgetExceeded(
+        STILL.format(summary=summary, thread=thread, block=place, location=location, reason=reason)
+    )
 
 
 def _block_at(program: LoadedProgram, pc: int) -> Block:
@@ -562,13 +640,16 @@ def _location(program: LoadedProgram, batch: Batch, block: Block, ran: Sequence[
     ]
     of_kernel = [instruction for instruction in instructions if not instruction.caller]
     if not instructions:
-        return f"near instruction {block.stop}"
+        return LOCATIONS["instruction"].format(stop=block.stop)
     last_instruction = (of_kernel or instructions)[-1]
     lines = [instruction.line for instruction in of_kernel or instructions]
     if loop := _loop_line(batch.source, min(lines)) if loops else 0:
-        return f"in the loop of line {loop}{caller_text(last_instruction)}: {batch.text(loop)}"
+        text = batch.text(loop)
+        caller = caller_text(last_instruction)
+        return LOCATIONS["loop"].format(line=loop, caller=caller, text=text)
     line = last_instruction.line
-    return f"near line {line}{caller_text(last_instruction)}: {batch.text(line)}"
+    text = batch.text(line)
+    return LOCATIONS["line"].format(line=line, caller=caller_text(last_instruction), text=text)
 
 
 def _loop_line(source: str, first: int) -> int:

@@ -59,18 +59,19 @@ class CoreLaunch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Common:
+class Common:
     """What all launches of a decoded program have in common."""
 
     grain: int  # bytes of a cell
     lengths: Array  # instructions of each basic block
     sites: Array  # the bytes of the access sites' records before a run
+    specials: Array  # pairs: the number of a special register, and its offset
     arrays: tuple[Array, ...]  # that the record has the addresses of: they must stay alive
     record: bytes  # of a launch, without what differs between launches
 
 
 @lru_cache(maxsize=64)
-def _common(decoder: Decoder) -> _Common:
+def _common(decoder: Decoder) -> Common:
     """Return what all launches of a decoded program have in common."""
     program = decoder.program
     sites = decoder.sites.copy()
@@ -100,10 +101,11 @@ def _common(decoder: Decoder) -> _Common:
         launch[name] = address_of(array)
     for name, value in fields.items():
         launch[name] = value
-    return _Common(
+    return Common(
         grain=grain,
         lengths=np.array([block.stop - block.start for block in program.flow.blocks], np.int64),
         sites=sites.view(np.uint8),
+        specials=arrays["specials"],
         arrays=tuple(arrays.values()),
         record=launch.tobytes(),
     )
@@ -117,11 +119,11 @@ class PreparedRun:
         self.memory = memory
         self.launch = launch
         self.decoder = decoded(program)
-        self._common = _common(self.decoder)
-        self.executed = np.empty((len(self._common.lengths), 2), np.int64)
+        self.common = _common(self.decoder)
+        self.executed = np.empty((len(self.common.lengths), 2), np.int64)
         self.in_half_time = np.empty_like(self.executed)
         self.choices = np.empty(len(self.decoder.records), np.uint8)
-        self._site_bytes = np.empty_like(self._common.sites)
+        self._site_bytes = np.empty_like(self.common.sites)
         self.buffers = _buffers(memory)
         self.numbers = np.empty(launch.blocks, np.int64)
         self._arrays = {
@@ -134,7 +136,7 @@ class PreparedRun:
             "executed": self.executed,
             "half": self.in_half_time,
         }
-        record_bytes = bytearray(self._common.record)
+        record_bytes = bytearray(self.common.record)
         fields = np.frombuffer(record_bytes, record("Launch"))
         for name, array in self._arrays.items():
             fields[name] = address_of(array)
@@ -142,7 +144,7 @@ class PreparedRun:
             fields[name] = value
         fields["buffers_count"] = len(memory.buffers)
         fields["layouts_count"] = len(LAYOUTS)
-        self._record = bytes(record_bytes)
+        self.record = bytes(record_bytes)
 
     def run(
         self, numbers: Array, seed: int
@@ -158,11 +160,7 @@ class PreparedRun:
         """
         decoder = self.decoder
         memory = self.memory
-        cells = self._reset(numbers)
-        launch = np.frombuffer(bytearray(self._record), record("Launch"))
-        launch["seed"] = seed
-        status, events, trace = _run(self.program, memory, launch, len(numbers))
-        cells.clear()
+        launch, status, events, trace = self.execute(numbers, seed)
         reported = findings.reported(events)
         for event in reported:
             findings.report(self.program, memory, event, self.launch.shared)
@@ -177,13 +175,32 @@ class PreparedRun:
                 half=self.in_half_time,
                 missing=findings.missing_arrivals(self.program, reported),
             )
-        threads = self.executed[:, 1].repeat(self._common.lengths)
+        threads = self.executed[:, 1].repeat(self.common.lengths)
         costs = list[tuple[Site, list[int]]]()
         if memory.batch.counting:
-            sites = self._site_bytes.view(record("Site"))
-            costs = [*zip(decoder.owners, sites["costs"].tolist(), strict=True)]
+            costs = [*zip(decoder.owners, self.costs.tolist(), strict=True)]
         choices = self.choices[: len(threads)].copy()
         return self.executed.tolist(), costs, tuple(threads.tolist()), choices, trace
+
+    def execute(self, numbers: Array, seed: int) -> tuple[Any, int, Array, Array]:
+        """Run blocks on the core.
+
+        Return the launch's record, its status, its events and its trace.
+
+        numbers, seed: as for run()
+        """
+        cells = self._reset(numbers)
+        launch = np.frombuffer(bytearray(self.record), record("Launch"))
+        launch["seed"] = seed
+        status, events, trace = _run(self.program, self.memory, launch, len(numbers))
+        cells.clear()
+        return launch, status, events, trace
+
+    @property
+    def costs(self) -> Array:
+        """The costs of each access site in the last run."""
+        costs: Array = self._site_bytes.view(record("Site"))["costs"]
+        return costs
 
     def _reset(self, numbers: Array) -> dict[int, Array]:
         """Reset what a run changes. Return the cells, which must stay alive during the run."""
@@ -191,8 +208,8 @@ class PreparedRun:
         self.executed[:] = 0
         self.in_half_time[:] = 0
         self.choices[:] = 0
-        self._site_bytes[:] = self._common.sites
-        cells = _cells(self.program, self.memory, self._common.grain)
+        self._site_bytes[:] = self.common.sites
+        cells = _cells(self.program, self.memory, self.common.grain)
         for place, buffer in enumerate(self.memory.buffers):
             if buffer.base in cells:
                 self.buffers["cells"][place] = cells[buffer.base].ctypes.data
