@@ -28,6 +28,9 @@ clock, and one shared memory with a part of each.
 native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C,
 and to print. It reports events, each kind and place once. findings.py describes these, and a launch
 that doesn't end.
+
+The same files are compiled to WebAssembly for browsers. worklog.emulator.portable describes decoded
+kernels and their launches for that, and worklog/site/core.js runs these.
 """
 
 from __future__ import annotations
