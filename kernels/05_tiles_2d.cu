@@ -5,9 +5,9 @@
 //          multiply-adds.
 // Now:     each thread computes a TM x TN tile: TM + TN loads per TM * TN multiply-adds.
 // Why:     shared-memory loads per multiply-add fall from (TM + 1) / TM to
-//          (TM + TN) / (TM * TN), from 1.13 to 0.25. But bank conflicts come with them: in the block
-//          of tiles_1d, 64 x 64, wavefronts rise from 0.66 to 0.78, and nothing is gained. In 128 x
-//          128 they fall to 0.52, 48 % of them conflicts: 1.35 times as fast.
+//          (TM + TN) / (TM * TN), from 1.13 to 0.25. But bank conflicts come with them. In the
+//          block of tiles_1d, 64 x 64, wavefronts rise from 0.66 to 0.78, and nothing is gained.
+//          In 128 x 128 they fall to 0.52, 48 % of them conflicts: 1.35 times as fast.
 // Costs:   TM * TN accumulators in registers: 16 warps per SM instead of 48. Rung 8 hides latency.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=8

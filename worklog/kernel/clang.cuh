@@ -347,7 +347,7 @@ DEVICE void __nanosleep(unsigned ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns
 
 #ifdef WORKLOG_BOUNDS
 // An array of several dimensions as one of one dimension, for an index behind `zeros` times [0]: a
-// loop may walk all rows by it. A pointer to arrays, of which nobody knows how many, gets no bounds.
+// loop may walk all rows by it. A pointer to an unknown number of arrays gets no bounds.
 // Anything else is what those [0] give.
 template <int zeros, class T>
 DEVICE auto *__worklog_first(T *pointer) {
