@@ -35,6 +35,32 @@ def test_the_corners_have_one_size_at_its_least():
     assert sweeps.corners(Domain(square=True), (64, 64, 64)) == []
 
 
+def test_a_thread_that_computes_a_row_may_take_the_instructions_of_the_longest_one():
+    source = """
+    __global__ void rows(int M, int N, int K, float alpha, const float* A, const float* B,
+                         float beta, float* C) {
+      const int row = blockIdx.x * 64 + threadIdx.x;
+      if (row >= M) return;
+      for (int col = 0; col < N; ++col) {
+        float sum = 0;
+        for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+        float* c = &C[row * N + col];
+        *c = beta == 0.0f ? alpha * sum : alpha * sum + beta * *c;
+      }
+    }
+    """
+    kernel = Kernel.from_source(source, file="rows.cu", grid="(M + 63) / 64", block="64")
+    device = EmulatedDevice()
+    budget = device.budget
+    memory = Memory(device, np.random.default_rng(1))
+    memory.shapes.add(Shape(1100, 1200, 1200))
+    subject = kernel.load(device)
+    stage = sweeps.check_corners(
+        subject, memory, lambda shape: sweeps.corner_failure(subject, memory, shape)
+    )
+    assert stage.passed and device.budget == budget
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_wrong_for_a_row_of_many_columns_fails_at_a_corner(few_shapes, seed):
     kernel = edited(STORE, f"  acc += (float)(N / (M + 30) / 5);\n{STORE}")
