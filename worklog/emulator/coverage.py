@@ -93,7 +93,8 @@ class Judge:
 
         notes: a note a line and a row a column
         """
-        return notes[sorted(left or ())].any(axis=0)
+        in_rows: Array = notes[sorted(left or ())].any(axis=0)
+        return in_rows
 
 
 @dataclass(eq=False)
