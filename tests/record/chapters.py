@@ -95,7 +95,7 @@ def count(run: Run, size: int) -> None:
     for rung in (*LADDER, *FP32, *TENSOR):
         counted = profiled(rung, Shape.of(size))
         run.add_counters(counted)
-        print(rung.name, size, limit(counted), flush=True)
+        print(rung.name, size, limit(counted, run.gpu.arch), flush=True)
 
 
 def waits(out: Path) -> None:
@@ -142,7 +142,7 @@ def bounds(out: Path) -> None:
         for size in map(Shape.of, sizes.split()):
             counted = profiled(worklog.rung(name), size)
             run.add_counters(counted)
-            print(name, size, limit(counted))
+            print(name, size, limit(counted, run.gpu.arch))
 
 
 if __name__ == "__main__":

@@ -89,12 +89,11 @@ class Judge:
 
     @staticmethod
     def unknown(notes: Array, left: set[int] | None) -> Array:
-        """Return in which rows one of these loops was left too early.
+        """Return the rows in which one of these loops was left too early.
 
         notes: a note a line and a row a column
         """
-        in_rows: Array = notes[sorted(left or ())].any(axis=0)
-        return in_rows
+        return np.asarray(notes[sorted(left or ())].any(axis=0))
 
 
 @dataclass(eq=False)

@@ -434,7 +434,7 @@ def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tup
 
 @dataclass
 class _OnAnyData:
-    """What launches on any data have shown."""
+    """What launches on any data have on_any_data."""
 
     shape: Shape  # of the last launch
     failure: Stage | None = None
@@ -443,7 +443,7 @@ class _OnAnyData:
 
     @property
     def clause(self) -> str:
-        """From which numbers on the kernel overflows though FP32 doesn't, of those that ran."""
+        """The least number with which the kernel overflows, though FP32 doesn't."""
         if OVERFLOW not in self.unlike:
             return ""
         return f"overflows for finite A or B of {self.overflow:.1e}"
@@ -456,10 +456,10 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
     second time, after a doubt about its first sum, takes what was stored first for the old C.
     """
     domain = subject.domain
-    shown = _OnAnyData(shape)
+    on_any_data = _OnAnyData(shape)
     for beta, k in (0.0, shape.k), (-0.5 if domain.beta else 0.0, shape.k + 3):
         shape = domain.padded(replace(shape, k=k))
-        shown.shape = shape
+        on_any_data.shape = shape
         a, b = any_data(shape, memory.rng)
         with np.errstate(over="ignore", invalid="ignore"):
             old = (a.astype(np.float64) @ b).astype(np.float32)
@@ -468,12 +468,12 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
             product = result.c - beta * old
         if result.trespass:
             launch = f"at {shape} with beta = {beta:g}"
-            shown.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
-            return shown
+            on_any_data.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
+            return on_any_data
         for name, count in not_as_fp32(a, b, product).items():
-            shown.unlike[name] = max(count, shown.unlike.get(name, 0))
-        shown.overflow = min(shown.overflow, least_overflow(a, b, product))
-    return shown
+            on_any_data.unlike[name] = max(count, on_any_data.unlike.get(name, 0))
+        on_any_data.overflow = min(on_any_data.overflow, least_overflow(a, b, product))
+    return on_any_data
 
 
 def _check_scaled_rows(
@@ -583,7 +583,7 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
 
 
 def least_overflow(a: Float32, b: Float32, c: Float32) -> float:
-    """Return the least factor for which C isn't finite, though no order of FP32 overflows.
+    """Return the least factor for which C isn't finite, though FP32 doesn't overflow.
 
     It is the largest one of its row of A and column of B; infinity if there is none.
     """
