@@ -229,7 +229,7 @@ class Flow:
 
     @cached_property
     def may_meet(self) -> bool:
-        """True if a block may see what others do in the meantime, though it need not wait.
+        """True if a block may see what others do meanwhile, though it need not wait.
 
         It has an atomic or an ordered load of global memory, or the number of its multiprocessor.
         """

@@ -434,7 +434,7 @@ def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tup
 
 @dataclass
 class _OnAnyData:
-    """What launches on any data have on_any_data."""
+    """What launches on any data have shown."""
 
     shape: Shape  # of the last launch
     failure: Stage | None = None
