@@ -119,7 +119,7 @@ lab.step("tiles_1d")
 # that, and they are right within a tenth.
 #
 # Was it only that? The block's tile grows at the same step, from 32 x 32 to 64 x 64, so L2 moves half the bytes. They
-# aren't what takes the time: L2 is 7 % busy before and after.
+# aren't what takes the time: L2 is 8 to 9 % busy before and after.
 #
 # ## 2. A square per thread
 #

@@ -456,6 +456,21 @@ def test_the_articles_rule_catches_one_missing_barrier_of_two():
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
 
 
+def test_a_kernel_without_the_second_barrier_is_often_right_on_a_gpu():
+    """At each of ten seeds, only launches on the same integers show it: the first one is right."""
+    [row] = [row for row in open_exploits().of(wrong=True) if row.name == "missing_second_barrier"]
+    assert row.stages == {"bit-equal when repeated": 10}, "so it passed the exact stages before"
+    assert len(row.passed_by) > len(row.refused_by)
+
+
+def test_without_a_warm_up_the_first_launch_is_slow_and_the_second_is_not():
+    for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
+        first, second, *_ = measured(name, size, warmup="none").samples.sides[0].us
+        unbiased_us = us(name, size) + RUN.calibration.offset_us
+        assert first - unbiased_us > 100
+        assert second == approx(unbiased_us, rel=0.05)
+
+
 def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_is_found():
     later = Run.load(recordings(CHAPTERS)["h200_sizes"])
     for about in (
