@@ -27,6 +27,7 @@ from worklog.lab.answers import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
+from worklog.plots.selection import error_of
 from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -461,6 +462,27 @@ def test_a_kernel_without_the_second_barrier_is_often_right_on_a_gpu():
     [row] = [row for row in open_exploits().of(wrong=True) if row.name == "missing_second_barrier"]
     assert row.stages == {"bit-equal when repeated": 10}, "so it passed the exact stages before"
     assert len(row.passed_by) > len(row.refused_by)
+
+
+def test_the_largest_error_of_split_is_a_fifth_of_cublas_in_each_recording_that_has_both():
+    """The largest of an element's errors differs between runs, so one digit is all that holds."""
+    shares = []
+    for part, name in (
+        (CHAPTERS, "h200_more"),
+        (CHAPTERS, "h200_warm"),
+        ("settings", "h200_graph"),
+        ("settings", "h200_power"),
+    ):
+        run = Run.load(recordings(part)[name], "recorded")
+        errors = {}
+        for kernel in ("split", CUBLAS):
+            [m, *_] = run.select(kernel, worklog.Shape.of(4096))
+            error = error_of(m)
+            assert error is not None
+            errors[kernel] = error[0]
+        shares.append(errors["split"] / errors[CUBLAS])
+    assert [round(share, 1) for share in shares] == [0.2] * 4
+    assert max(shares) - min(shares) > 0.04
 
 
 def test_without_a_warm_up_the_first_launch_is_slow_and_the_second_is_not():
