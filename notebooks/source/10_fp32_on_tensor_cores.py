@@ -338,7 +338,7 @@ plots.accuracy(run, 4096)
 # %% [markdown]
 # How much of the first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the
 # others three in FP16. The last column is the share at the SM clock of the measurement. (The peak is the data sheet's
-# for any instruction. Rungs 21 to 24 use `mma.sync`, and we haven't measured how much of it that can reach.)
+# for any instruction. Rungs 21 to 24 use `mma.sync`, which may reach less of it than `wgmma` does.)
 
 # %%
 third, shares = peak["FP16"] / 3, {}

@@ -64,7 +64,7 @@ for line, other in zip(gpu.lines[1:second], gpu.lines[second:], strict=False):
 
 # %% [markdown]
 # - `draw_place`: launches are described to the GPU in a ring buffer. A time shouldn't depend on the entry, so the
-#   harness enqueues a random number of empty kernels first, 0 to 7.
+#   harness enqueues a random number of empty kernels first.
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
