@@ -102,7 +102,7 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
     ]
     text = " ".join(f"{pictures(run)} {chapters(run)}".split())
     assert "`split` computes FP32 on tensor cores" in text and "is 3.00 times as fast" in text
-    assert "3.6 times as fast. Its largest error is 0.50 times" in text
+    assert "3.6 times as fast. Its largest error is 0.5 times" in text
     assert in_a_row("cuBLAS") == 1
     assert "naive to 3.0 times cuBLAS" in " ".join(introduction(run).split())
     power = Run.load(recordings("settings")["h200_power"], "recorded").measurements

@@ -166,7 +166,7 @@ for m in rungs.measurements:
     print(f"{m.kernel:10} {m.us:6.1f} µs at {m.problem}, {rungs.label}")
 
 # %% [markdown]
-# No recording has a time of `four`, so without a GPU this prediction stays open. With one, the next cell tests it.
+# The time of `four` needs a GPU. With one, the next cell tests the prediction.
 # `worklog.try_kernel` is the function that `%%rung` calls.
 
 # %% tags=["varies"]

@@ -215,7 +215,7 @@ waits("naive", "coalesced")
 # %% [markdown]
 # ### Puzzle 4: the second barrier
 #
-# This one has the tiles, and gives the right result in most launches. What does the gate find, and why? Mend it.
+# This one has the tiles, and often gives the right result. What does the gate find, and why? Mend it.
 
 # %% magic_args="barrier" language="puzzle"
 # // grid: N / 32, M / 32
@@ -258,7 +258,7 @@ waits("naive", "coalesced")
 
 # %% [markdown]
 # A comparison of results doesn't find this race reliably: it needs a warp that is ahead of another by one tile. The
-# emulator compares the addresses and what orders them, so it finds the race in any launch.
+# emulator compares the addresses and what orders them, so it finds the race in any launch with two tiles along K.
 #
 # ### The bet on `shared`
 #

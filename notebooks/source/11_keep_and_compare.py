@@ -72,11 +72,11 @@ for card in dict.fromkeys(process["card"] for process in processes):
 
 # %% [markdown]
 # **What happened:** the times at 256 are those of the two days, about 35 and 36.6 µs. The kernel has four blocks there,
-# and where they run and how far their data is away may differ between cards. At 4096 the cards agree. The harness
-# differs between the two sessions, too, so this is no proof. We think that the second day had another card; those files
-# don't say, and a run keeps the UUID of its card since. Between two cards, a kernel of less than 100 µs gets no
-# verdict. Another driver, compiler or harness is named, and gives none either. Another GPU model, other settings or
-# other inputs aren't compared at all: the command exits with 2.
+# and where they run and how far their data is away may differ between cards. At 4096 the cards agree. So the second day
+# most likely had another card, and a run keeps the UUID of its card since. (The harness differs between the two
+# sessions, too.) Between two cards, a kernel of less than 100 µs gets no verdict. Another driver, compiler or harness
+# is named, and gives none either. Another GPU model, other settings or other inputs aren't compared at all: the command
+# exits with 2.
 #
 # ## 2. What a machine keeps
 #

@@ -63,9 +63,8 @@ for line, other in zip(gpu.lines[1:second], gpu.lines[second:], strict=False):
     print(f"{line:28}{other}")
 
 # %% [markdown]
-# - `draw_place`: launches are described to the GPU in a ring buffer, and on the H200 on which the harness was built, a
-#   short kernel took longer from some entries than from others (no recording here holds this). So the harness enqueues
-#   a random number of empty kernels.
+# - `draw_place`: launches are described to the GPU in a ring buffer. A time shouldn't depend on the entry, so the
+#   harness enqueues a random number of empty kernels first.
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
@@ -91,7 +90,7 @@ plots.calibration(run)
 # roughly half a microsecond. The calibration contradicts both.
 #
 # **Warm-up and flush are different jobs.** Without the flush, all samples are wrong. Without the warm-up, the first
-# ones are:
+# one is:
 
 # %%
 import numpy as np

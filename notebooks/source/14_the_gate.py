@@ -84,8 +84,8 @@ pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)
 
 # %% [markdown]
 # The formats separate. A sequential FP32 sum of zero-mean data has an rms error of about 0.30·√K. The errors of TF32
-# and BF16 are constants, dozens of times above the limit even at the largest K. The limit is four times the error of
-# the sequential sum, so that neither an unlucky draw nor another order of additions fails. This is the stage
+# and BF16 are constants, dozens of times above the limit even at the largest K. The limit is 4 more than four times the
+# error of the sequential sum, so that neither an unlucky draw nor another order of additions fails. This is the stage
 # `precision`.
 #
 # ## 3. Inputs with one right result
@@ -259,8 +259,8 @@ table[["proved", "claims", "seconds", "reason"]]
 # %% [markdown]
 # The table covers the sizes in each rung's domain up to 2^30, with a grid that a GPU accepts. It stops at
 # `async_copies`: an asynchronous copy writes shared memory later, when its group is waited for, and the proof has no
-# model of that. The later rungs also order their copies by mbarriers. A proof says nothing of the values in C: the
-# launches test those.
+# model of that. The three rungs after it also order their copies by mbarriers. A proof says nothing of the values in C:
+# the launches test those.
 #
 # ## 7. Every time has its verdict
 #

@@ -273,9 +273,10 @@ print(said(run(FIXED, [x, sums, 1000], (1,), 256)), sums, x.reshape(4, 1000).sum
 # %% [markdown]
 # ## 7. Five stages in four buffers
 #
-# *NVIDIA/cuda-samples, commit c94ff36, `globalToShmemAsyncCopy.cu`, lines 131 and 460:* the kernels named `MultiStage`
-# have four buffers and fill them ahead: `for (; stage <= current + 4 * step; …)`. That loop starts five copies. The
-# fifth one goes into the buffer of the first one, which is still to be read. A ring of two buffers with this bug:
+# *NVIDIA/cuda-samples, commit c94ff36, `globalToShmemAsyncCopy.cu`, lines 131 and 460:* the kernels `MultiStage` and
+# `MultiStageLargeChunk` have four buffers and fill them ahead: `for (; stage <= current + 4 * step; …)`. That loop
+# starts five copies. The fifth one goes into the buffer of the first one, which is still to be read. A ring of two
+# buffers with this bug:
 
 # %%
 RING = """

@@ -27,6 +27,7 @@ from worklog.lab.answers import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
+from worklog.plots.selection import error_of
 from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -454,6 +455,42 @@ def test_13_the_pass_of_split_is_bound_by_dram_and_its_product_by_the_tensor_cor
 def test_the_articles_rule_catches_one_missing_barrier_of_two():
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
+
+
+def test_a_kernel_without_the_second_barrier_is_often_right_on_a_gpu():
+    """At each of ten seeds, only launches on the same integers show it: the first one is right."""
+    [row] = [row for row in open_exploits().of(wrong=True) if row.name == "missing_second_barrier"]
+    assert row.stages == {"bit-equal when repeated": 10}, "so it passed the exact stages before"
+    assert len(row.passed_by) > len(row.refused_by)
+
+
+def test_the_largest_error_of_split_is_a_fifth_of_cublas_in_each_recording_that_has_both():
+    """The largest of an element's errors differs between runs, so one digit is all that holds."""
+    shares = []
+    for part, name in (
+        (CHAPTERS, "h200_more"),
+        (CHAPTERS, "h200_warm"),
+        ("settings", "h200_graph"),
+        ("settings", "h200_power"),
+    ):
+        run = Run.load(recordings(part)[name], "recorded")
+        errors = {}
+        for kernel in ("split", CUBLAS):
+            [m, *_] = run.select(kernel, worklog.Shape.of(4096))
+            error = error_of(m)
+            assert error is not None
+            errors[kernel] = error[0]
+        shares.append(errors["split"] / errors[CUBLAS])
+    assert [round(share, 1) for share in shares] == [0.2] * 4
+    assert max(shares) - min(shares) > 0.04
+
+
+def test_without_a_warm_up_the_first_launch_is_slow_and_the_second_is_not():
+    for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
+        first, second, *_ = measured(name, size, warmup="none").samples.sides[0].us
+        unbiased_us = us(name, size) + RUN.calibration.offset_us
+        assert first - unbiased_us > 100
+        assert second == approx(unbiased_us, rel=0.05)
 
 
 def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_is_found():

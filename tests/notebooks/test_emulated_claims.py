@@ -13,9 +13,11 @@ from pytest import approx
 
 import worklog
 from tests.notebooks.test_claims import COUNTED, RUNGS, cells, numbers, shown
-from worklog import lab
+from worklog import emulator, lab
 from worklog.gate.exact import family
+from worklog.kernel.device import Program
 from worklog.kernel.inspection import inspect
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.tensor_products import in_order
 from worklog.problem import random_inputs
 from worklog.runner.check import check
@@ -43,6 +45,7 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
     assert len(errors) == 5 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
     for k in ("64", "256", "1024", "4096"):
         law, limit, fp32, tf32, bf16 = numbers(text, k)
+        assert limit == approx(4 + 4 * fp32, rel=0.02)
         assert 0.27 < law < 0.34 and 3 < limit / fp32 < 6 and tf32 > 40 * limit < bf16
     rng = np.random.default_rng(0)
     shape = worklog.Shape(16, 64, 4096)
@@ -223,3 +226,46 @@ def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_ke
     assert len(re.findall(r"^split .* as FP32$", text, re.MULTILINE)) == 5
     assert not re.search(r"^split .* not as FP32$", text, re.MULTILINE)
     assert len(re.findall(r"(?:missing-fence|early-overwrite): thread", text)) == 2
+
+
+def test_a_race_shows_in_a_launch_with_two_tiles_along_k_and_needs_the_second_one():
+    """The first cell of the puzzle `barrier` in 04: a launch with one tile overwrites nothing."""
+    [source, *_] = [source for source, _ in cells("04") if source.startswith("%%puzzle barrier")]
+    text = source.partition("\n")[2].replace("__global__", 'extern "C" __global__')
+    built = compile_cuda(Program("kernel.cu", text, "mine"))
+    found = {}
+    for k in (32, 64, 96):
+        a = np.ones((32, k), np.float32)
+        b = np.ones((k, 32), np.float32)
+        c = np.zeros((32, 32), np.float32)
+        arguments = [32, 32, k, 1.0, a, b, 0.0, c]
+        kernel = emulator.load(built.ptx, built.symbol)
+        launched = emulator.launch(kernel, (1, 1), 1024, arguments, count=False)
+        found[k] = {finding.kind for finding in launched.findings if finding.is_error}
+    assert found == {32: set(), 64: {"shared-race"}, 96: {"shared-race"}}
+
+
+def test_proofs_stop_at_async_copies_and_the_three_rungs_after_it_have_mbarriers():
+    [*_, newest] = recordings("proofs").values()
+    rows = json.loads(newest.read_text(encoding="utf-8"))["rows"]
+    unproved = {row["rung"]: row["reason"] for row in rows if not row["proved"]}
+    first, *after = unproved
+    assert first == "async_copies" and "cp.async" in unproved[first]
+    assert len(after) == 3 and all("mbarrier" in unproved[rung] for rung in after)
+    assert [row["rung"] for row in rows][-4:] == [first, *after]
+
+
+def test_of_the_samples_three_multi_stage_kernels_the_two_that_17_names_fail():
+    """The third one waits until a buffer of the pipeline's shared state is free."""
+    document = json.loads(recordings("corpus")["public_kernels"].read_text(encoding="utf-8"))
+    prefix = "MatrixMulAsyncCopy"
+    verdicts = {
+        row["kernel"].removeprefix(prefix): row["verdict"]
+        for row in document["products"]
+        if row["kernel"].startswith(f"{prefix}MultiStage")
+    }
+    assert verdicts == {
+        "MultiStage<16>": "failed",
+        "MultiStageLargeChunk<16>": "failed",
+        "MultiStageSharedState<16>": "passed",
+    }

@@ -16,9 +16,10 @@ from pytest import approx
 import worklog
 from tests.notebooks.test_claims import COUNTED, COUNTERS
 from worklog.emulator.limits import occupancy
+from worklog.gpu.profile import BUSY, UNITS, limit
 from worklog.kernel import Compiled
 from worklog.kernel.inspection import inspect
-from worklog.kernel.ladder import moved_from_l2
+from worklog.kernel.ladder import FP32, moved_from_l2
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import rung_bounds
 from worklog.kernel.resources import MainLoop, loop_of
@@ -347,6 +348,7 @@ def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap():
 
 
 CAUSES = Run.load(recordings("chapters")["h200_causes"], "recorded")
+SMALL = Run.load(recordings("chapters")["h200_small"], "recorded")  # of all rungs at 1024
 
 
 def faster(before: str, after: str, size: int) -> float:
@@ -385,6 +387,12 @@ def test_what_one_part_of_a_step_gains_alone(before, after, at_1024, at_4096):
     assert [faster(before, after, size) for size in (1024, 4096)] == approx(
         [at_1024, at_4096], abs=1e-3
     )
+
+
+def test_warptiled_passes_cublas_by_less_in_the_run_that_has_it_without_the_word():
+    [passes] = CAUSES.select("warptiled", worklog.Shape.of(4096))
+    assert passes.ratio == approx(1.0105, abs=5e-4)
+    assert worklog.results("warptiled", 4096).measurements[0].ratio == approx(1.0147, abs=5e-4)
 
 
 def test_what_the_warps_of_a_rung_wait_for_where_a_notebook_says_so():
@@ -483,6 +491,7 @@ def test_shared_memory_saves_lookups_in_l1_and_no_byte_of_l2():
     assert l2 == approx([7, 7], abs=0.5) and moved["tiles_1d"] / moved["shared"] == approx(
         0.51, abs=0.01
     )
+    assert all(8 < used(name, "L2") < 9 for name in ("shared", "tiles_1d")), "at 4096"
     assert moved["naive"] / moved["warptiled"] == approx(5.7, abs=0.05)
 
 
@@ -504,3 +513,112 @@ def test_what_l1_and_l2_serve_by_counted_bytes():
     bytes_of = json.loads(recordings("bytes")["h200"].read_text(encoding="utf-8"))["kernels"]
     of_dram = [bytes_of[name]["bytes"]["DRAM"] / 1e9 for name in ("equal_shares", "bulk_copies")]
     assert of_dram == approx([1.67, 0.39], abs=0.005)
+
+
+def test_issue_slots_rise_and_fall_with_the_speed_of_the_last_six_rungs_of_the_ladder():
+    names = [rung.name for rung in worklog.LADDER][6:]
+    slots = {name: COUNTERS[name]["percent"]["issue slots"] for name in names}
+    lanes = {name: COUNTERS[name]["percent"]["FP32 cores"] for name in names}
+    for size in (2048, 4096):
+        us = {m.kernel: m.us or math.nan for m in worklog.results(names, size).measurements}
+        slowest_first = sorted(names, key=us.__getitem__, reverse=True)
+        assert slowest_first == sorted(names, key=slots.__getitem__)
+        assert slowest_first != sorted(names, key=lanes.__getitem__)
+
+
+def test_used_slots_rise_from_async_copies_to_equal_shares_and_not_before_or_after():
+    names = [rung.name for rung in FP32]
+    slots = {name: COUNTERS[name]["percent"]["issue slots"] for name in ("warptiled", *names)}
+    rising = names[names.index("async_copies") : names.index("equal_shares") + 1]
+    assert all(slots[before] < slots[after] for before, after in pairwise(rising))
+    assert slots["warptiled"] > slots["lane_map"] > slots["async_copies"]
+    assert slots["equal_shares"] > slots["ragged"]
+
+
+def test_a_lane_map_waits_more_for_shared_memory_and_less_for_operands_in_the_same_time():
+    for rung, shared, operands in (("warptiled", 2.2, 7.5), ("lane_map", 10.9, 3.5)):
+        queue = state(rung, "mio_throttle")
+        assert state(rung, "short_scoreboard") + queue == approx(shared, abs=0.1)
+        assert state(rung, "dispatch") == approx(operands, abs=0.1)
+    assert times("warptiled", "lane_map", 4096) == [approx(1, abs=0.005)]
+
+
+def test_what_equal_shares_lose_is_not_in_the_launch_of_the_product():
+    """A launch takes its multiply-adds over the share of the FP32 cores that they keep busy."""
+    assert len(worklog.rung("equal_shares").at(worklog.Shape.of(2048)).passes) == 2
+    for size, least_outside in ((2048, 0.1), (4096, 0.025)):
+        product_us = {}
+        for name in ("bulk_copies", "equal_shares"):
+            [m] = worklog.results(name, size).measurements
+            percent = COUNTERS[name]["percent"]["FP32 cores"]
+            if size == 4096:
+                percent = used(name, "FP32 cores")
+            clocks = size**3 / (132 * 128 * percent / 100)
+            product_us[name] = clocks / (m.sm_mhz or math.nan)
+            if name == "bulk_copies":
+                assert product_us[name] == approx(m.us, rel=0.01), "one launch"
+            else:
+                assert 1 - product_us[name] / (m.us or math.nan) > least_outside
+        assert 0.97 < product_us["equal_shares"] / product_us["bulk_copies"] < 1
+
+
+def test_bulk_copies_is_the_fastest_rung_on_fp32_cores_but_for_equal_shares_at_8192():
+    fastest = []
+    for size in SIZES:
+        names = ["warptiled", *(rung.name for rung in FP32)]
+        run = worklog.results(names, size)
+        fastest.append(min(run.measurements, key=lambda m: m.us or math.inf).kernel)
+        [bulk] = run.select("bulk_copies")
+        assert bulk.ratio == approx({2048: 1.103, 4096: 1.082, 8192: 1.087}[size], abs=1e-3)
+    assert fastest == ["bulk_copies", "bulk_copies", "equal_shares"]
+    assert times("bulk_copies", "equal_shares", 8192) == [approx(1.003, abs=1e-3)]
+
+
+def test_the_additions_of_promoted_are_a_seventh_of_the_instructions_that_it_adds():
+    issued = {}
+    for name in ("fp16x3", "promoted"):
+        [m] = worklog.results(name, 4096).measurements
+        clocks = (m.us or math.nan) * (m.sm_mhz or math.nan)
+        issued[name] = used(name, "issue slots") / 100 * 4 * 132 * clocks
+    [steps] = re.findall(r"PROMOTE = (\d+);", worklog.rung("promoted").source)
+    promotions = 4096 // int(steps)
+    additions = 4096**2 * promotions / 32
+    assert additions / (issued["promoted"] - issued["fp16x3"]) == approx(1 / 7, abs=0.01)
+
+
+def small_state(rung: str, name: str) -> float:
+    """Return the percentage of its cycles that a warp is in a state at 1024."""
+    [stalls] = [counted.stalls for counted in SMALL.counters if counted.kernel == rung]
+    return 100 * stalls.get(name, 0.0) / sum(stalls.values())
+
+
+def test_a_block_of_tiles_2d_is_alone_at_1024_and_waits_more_for_global_memory():
+    blocks = math.prod(worklog.rung("tiles_2d").blocks(worklog.Shape.of(1024)))
+    assert blocks == 64 < SMALL.gpu.multiprocessors == 132
+    waiting = small_state("tiles_2d", "long_scoreboard"), state("tiles_2d", "long_scoreboard")
+    assert waiting == approx((22.6, 9.0), abs=0.1)
+    [counted] = [c.values for c in SMALL.counters if c.kernel == "tiles_2d"]
+    assert 2 * counted["warps resident"] == approx(counted["warps possible"], rel=0.01)
+
+
+def test_warptiled_waits_for_instructions_at_1024_and_a_rung_with_half_the_loop_does_not():
+    """Both have one block of four warps on a multiprocessor there."""
+    assert small_state("warptiled", "no_instruction") == approx(35.1, abs=0.1)
+    assert small_state("register_banks", "no_instruction") == approx(1.7, abs=0.1)
+    assert state("warptiled", "no_instruction") == approx(2.6, abs=0.1)
+    loops = [sum(machine_code(name)[1].counts.values()) for name in ("warptiled", "register_banks")]
+    assert loops[0] == 2228 and loops[1] == approx(loops[0] / 2, rel=0.02)
+    threads = [worklog.rung(name).thread_count for name in ("warptiled", "register_banks")]
+    assert threads == [128, 128]
+
+
+def test_what_worklog_profile_concludes_of_best_by_the_busiest_unit_or_by_missing_warps():
+    bounds = Run.load(recordings("bounds")["h100"], "recorded")
+    concluded = {True: 0, False: 0}
+    for counted in bounds.counters:
+        if counted.kernel != "best":
+            continue
+        busiest = max(counted.values[unit] for unit in UNITS)
+        assert ("too few blocks" in limit(counted)) == (busiest < BUSY)
+        concluded[busiest < BUSY] += 1
+    assert concluded == {True: 2, False: 2} and BUSY == 80
