@@ -427,7 +427,7 @@ from worklog.gpu.profile import limit
 
 for counted in bounds.counters:
     if counted.kernel == "best":
-        print(Shape(*counted.shape), limit(counted), sep=": ")
+        print(Shape(*counted.shape), limit(counted, bounds.gpu.arch), sep=": ")
 
 # %% [markdown]
 # ## What bounds each rung

@@ -50,8 +50,11 @@ def waits(*names: str, size: int = 4096) -> Table:
     Columns: issuing an instruction; ready, while another warp issues; waiting for data of global
     memory, for room in the queue to it, for data of shared memory and room in its queue, at a
     barrier, or for operands of a register bank; and all other waits.
+
+    size: 1024 or 4096
     """
-    run = Run.load(recordings("chapters")["h200_causes"], "recorded")
+    recording = "h200_small" if size == 1024 else "h200_causes"
+    run = Run.load(recordings("chapters")[recording], "recorded")
     shape = (size, size, size)
     counted = {counters.kernel: counters for counters in run.counters if counters.shape == shape}
     rows = []

@@ -619,6 +619,6 @@ def test_what_worklog_profile_concludes_of_best_by_the_busiest_unit_or_by_missin
         if counted.kernel != "best":
             continue
         busiest = max(counted.values[unit] for unit in UNITS)
-        assert ("too few blocks" in limit(counted)) == (busiest < BUSY)
+        assert ("too few blocks" in limit(counted, bounds.gpu.arch)) == (busiest < BUSY)
         concluded[busiest < BUSY] += 1
     assert concluded == {True: 2, False: 2} and BUSY == 80
