@@ -31,8 +31,8 @@ naive = worklog.rung("naive")
 lab.source("naive")
 
 # %% [markdown]
-# **New concepts:** thread, warp, lane, block, SM, barrier, tile, grid, row-major, request, line, lookup, sector, bank, wavefront,
-# register, bandwidth, latency, ridge, occupancy, floor.
+# **New concepts:** thread, warp, lane, block, SM, barrier, tile, grid, row-major, request, line, lookup, sector, bank,
+# wavefront, register, bandwidth, latency, ridge, occupancy, floor.
 #
 # ## 1. Who computes what
 #

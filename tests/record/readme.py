@@ -65,8 +65,8 @@ def introduction(run: Run) -> str:
     """
     words = WORDS["text"]["introduction"].strip()
     notebooks = len([*README.parent.glob("notebooks/source/[0-9]*.py")])
-    _, tensor = fastest(run)
-    numbers = {"kernels": len(RUNGS), "notebooks": notebooks, "times": tensor.ratio}
+    plain, tensor = fastest(run)
+    numbers = {"kernels": len(RUNGS), "notebooks": notebooks, "plain": plain, "tensor": tensor}
     return textwrap.fill(words.format(**numbers), 120)
 
 
