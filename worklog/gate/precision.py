@@ -470,9 +470,11 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
             launch = f"at {shape} with beta = {beta:g}"
             on_any_data.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
             return on_any_data
-        for name, count in not_as_fp32(a, b, product).items():
+        unlike = not_as_fp32(a, b, product)
+        for name, count in unlike.items():
             on_any_data.unlike[name] = max(count, on_any_data.unlike.get(name, 0))
-        on_any_data.overflow = min(on_any_data.overflow, least_overflow(a, b, product))
+        if OVERFLOW in unlike:
+            on_any_data.overflow = min(on_any_data.overflow, least_overflow(a, b, product))
     return on_any_data
 
 
