@@ -32,6 +32,8 @@ TAG = rf"(?P<name>href|src|srcset)=\"(?P<address>{RELATIVE})\""
 
 
 CORE = "worklog/emulator/core"
+ZIG = "ziglang>=0.13"
+ZIG_OF_WHEELS = "ziglang==0.17.1"  # as in constraints.txt, so that a release can be built again
 
 
 class Core(BuildHookInterface[Any]):
@@ -43,10 +45,10 @@ class Core(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """Zig's compiler where there is no other."""
         wheel, build = self._wheel_and_build()
-        is_needed = wheel or (
-            sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",))
-        )
-        return ["ziglang>=0.13"] if is_needed else []
+        is_needed = sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",))
+        if wheel:
+            return [ZIG_OF_WHEELS]
+        return [ZIG] if is_needed else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile each build for the wheel's machine, and tag the wheel."""
