@@ -233,8 +233,9 @@ lab.steps("tiles_1d", "tiles_2d BM=64 BN=64", "tiles_2d", sizes=[1024, 4096])
 # All of it is the block's tile! With blocks of 64 x 64, thread tiles gain nothing at 4096, since the conflicts eat more
 # than they save: wavefronts rise from 0.66 to 0.78. What they do is make the large block possible: 256 threads are
 # enough for it. There a warp covers two rows of threads instead of four, and the conflicts halve. At 1024 both changes
-# lose: the thread tile 24 %, and the large block another 30 %. There are 64 large blocks for 132 SMs, and an SM with one
-# of them has nothing else to do when it waits: its warps spend 23 % of their cycles on global memory, and 9 % at 4096.
+# lose: the thread tile 24 %, and the large block another 30 %. There are 64 large blocks for 132 SMs, so half
+# of the SMs have none. One that has does 1.4 times as much as an SM with two small blocks, though its warps spend 23 %
+# of their cycles on global memory, and 9 % at 4096.
 #
 # ## 3. Four floats at a time
 #

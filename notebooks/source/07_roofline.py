@@ -87,8 +87,9 @@ table.assign(L2=[counted.shape.flops / moved[name] for name in table.index]).rou
 # The compulsory intensity is far above both ridges: this problem is *not* memory-bound, if each byte is reused often
 # enough. `naive` touches one sector for each float of A that a thread reads, so it makes fewer FLOP per byte of its
 # sectors than of what its threads request. In `coalesced`, the lanes of a warp share sectors. From `shared` on, a block
-# moves only the bytes that it needs: sectors and blocks agree. After that, the tile grows, and the rungs move right in
-# the chart. Right of the ridge no memory roof limits them, so moving right alone need not move a rung up.
+# loads only the bytes that it needs: sectors and blocks agree, but for the stores of C in `tiles_2d` and `vectorized`.
+# After that, a rung whose tile grows moves right in the chart, and `pipelined`, whose tile shrinks, moves left. Right of
+# the ridge no memory roof limits them, so moving right alone need not move a rung up.
 #
 # How many of these sectors come from L2? We believed: all of them. But L1 serves 99 % of those of `naive`, and still
 # 29 % of those of `warptiled`, whose blocks have no use for a float twice.

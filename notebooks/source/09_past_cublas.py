@@ -86,7 +86,8 @@ waits("warptiled", "lane_map")
 # And the table of registers above shows a second change: ptxas allocates other registers, and the share of
 # multiply-adds that read two of them from one bank falls from 23 to 1 %. The warps show both effects, and they have
 # opposite signs: shared memory and its queue take 11 % of their cycles instead of 2, and register operands 3.5 %
-# instead of 7.5. So the step has the cost of loads, and hides it behind a gain of registers.
+# instead of 7.5. So the step has the cost of loads. A gain of registers hides half of it, and the other warps, which
+# are ready less long, the rest.
 #
 # ## 14. Asynchronous copies
 #
@@ -420,7 +421,8 @@ pd.DataFrame(times).round(1)
 # marked now, and the table has a cost for each row of B in a tile. Why the mark helps, the recording doesn't show.
 #
 # Nsight Compute counted three of the four shapes, and a size of whole tiles. This is what `worklog profile` concludes
-# from the counts: it names the busiest unit, and if none is 80 % busy, that warps are missing. cuBLAS isn't counted:
+# from the counts: it names the busiest unit, and if none is 80 % busy, what is missing or waited for. cuBLAS isn't
+# counted:
 
 # %%
 from worklog.gpu.profile import limit

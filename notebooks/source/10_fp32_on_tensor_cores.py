@@ -364,7 +364,7 @@ pd.DataFrame.from_dict(shares, orient="index")
 # ## The power cap, and a dead end: INT8
 #
 # `split` runs at 1670 MHz, the other rungs on tensor cores at 1810 MHz or more, and cuBLAS at 1978 MHz. The data sheet
-# allows the card 700 W. `tf32` takes the most, 724 W, and `split` takes 713 W at the lowest clock. A launch of `split`
+# allows the card 700 W. `tf32` takes the most, 724 W, and `split` takes 714 W at the lowest clock. A launch of `split`
 # needs the least energy all the same, since it takes at most 1.25 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
 # turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
@@ -527,7 +527,7 @@ for size in ("4096", "8192"):
     )
     print(f"      {first.sm_mhz:.0f} MHz in the pass, {whole.sm_mhz:.0f} in the call")
 [counted] = (counted for counted in bounds.counters if counted.kernel == "split")
-print(profile.limit(counted))
+print(profile.limit(counted, bounds.gpu.arch))
 
 # %% [markdown]
 # The pass is bound by DRAM. At 8192, a row is longer than what the registers of its threads hold, and half of it is

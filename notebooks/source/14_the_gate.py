@@ -84,7 +84,7 @@ pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)
 
 # %% [markdown]
 # The formats separate. A sequential FP32 sum of zero-mean data has an rms error of about 0.30·√K. The errors of TF32
-# and BF16 are constants, dozens of times above the limit even at the largest K. The limit is 4 more than four times the
+# and BF16 are constants, 54 and 436 times the limit even at the largest K. The limit is 4 more than four times the
 # error of the sequential sum, so that neither an unlucky draw nor another order of additions fails. This is the stage
 # `precision`.
 #

@@ -622,3 +622,41 @@ def test_what_worklog_profile_concludes_of_best_by_the_busiest_unit_or_by_missin
         assert ("too few blocks" in limit(counted, bounds.gpu.arch)) == (busiest < BUSY)
         concluded[busiest < BUSY] += 1
     assert concluded == {True: 2, False: 2} and BUSY == 80
+
+
+def test_half_of_the_sms_have_no_large_block_at_1024_and_one_does_more_than_two_small_ones():
+    large, small = (
+        math.prod(rung.blocks(worklog.Shape.of(1024)))
+        for rung in (worklog.rung("tiles_2d"), worklog.rung("tiles_2d").with_tile(BM=64, BN=64))
+    )
+    sms = CAUSES.gpu.multiprocessors
+    assert large / sms == approx(0.5, abs=0.05) and math.ceil(small / sms) == 2
+    # A large block is the work of four small ones.
+    assert small == 4 * large
+    assert 4 / 2 * faster("tiles_2d BM=64 BN=64", "tiles_2d", 1024) == approx(1.4, abs=0.02)
+
+
+def test_warptiled_passes_cublas_in_each_recording_of_the_h200():
+    percent = []
+    for part in ("", "chapters"):
+        for path in recordings(part).values():
+            run = Run.load(path)
+            if run.gpu.name == CAUSES.gpu.name:
+                selected = run.select("warptiled", worklog.Shape.of(4096), {})
+                percent += [100 * (m.ratio - 1) for m in selected if m.ratio]
+    assert len(percent) >= 4
+    assert min(percent) == approx(0.8, abs=0.06) and max(percent) == approx(1.5, abs=0.05)
+
+
+def test_autotuned_gains_at_4096_with_as_many_issue_slots():
+    assert used("autotuned", "issue slots") == approx(
+        used("double_buffered", "issue slots"), abs=0.1
+    )
+    assert times("double_buffered", "autotuned", 4096) == approx([1.03], abs=0.006)
+
+
+def test_double_buffered_takes_7_percent_fewer_instructions_per_tile():
+    before, after = (
+        sum(machine_code(name)[1].counts.values()) for name in ("conflict_free", "double_buffered")
+    )
+    assert 1 - after / before == approx(0.07, abs=0.005)
