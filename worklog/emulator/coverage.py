@@ -55,6 +55,7 @@ PLACES = (
     "%nctaid.x",
     "%nctaid.y",
 )
+THREAD_PLACES = {"%tid.x", "%tid.y"}
 # what a kernel loads; whether a wait ended
 UNKNOWN = "unknown"
 UNKNOWN_FLOAT = "unknown float"
@@ -254,6 +255,25 @@ class Coverage:
             for register in instruction.defined:
                 definitions[register.name].append(instruction)
         return definitions
+
+    @cached_property
+    def by_thread(self) -> set[int]:
+        """The pcs of guarded instructions and selections that depend on the thread alone.
+
+        That is, on its place in its block.
+        """
+
+        def sources(instruction: Instruction) -> tuple[set[str], bool]:
+            name = self._input(instruction)
+            return {name} - {""}, not name
+
+        by_register = origins(self.kernel.instructions, sources)
+        pcs = set[int]()
+        for pc, (predicate, _) in self.deciding.items():
+            names = by_register[predicate.name]
+            if names and names <= THREAD_PLACES:
+                pcs.add(pc)
+        return pcs
 
     @cached_property
     def voted(self) -> set[int]:

@@ -82,6 +82,7 @@ MIXED = "numbers of very different size in a row"
 SUBNORMAL = "subnormal numbers"
 SPECIAL = "infinities and NaN"
 OVERFLOW = "finite numbers that overflow"
+LARGE = 2.0**64  # smaller factors don't overflow: infinity or NaN comes from elsewhere
 # terms: FP32 made of short numbers rounds more
 ALONE = "single products, whose operands lost low bits"
 FEWEST = 6
@@ -141,7 +142,7 @@ def classify(rms: float, largest: float, k: int) -> str:
     return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
-def _rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[float, float]:
+def rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[float, float]:
     """Return the rms and the largest absolute value of a difference, in u·D.
 
     gauge: D of each element
@@ -184,7 +185,7 @@ class PrecisionReference:
         """
         if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        return _rms_and_largest(c[self.rows].astype(np.float64) - self.reference, self.gauge)
+        return rms_and_largest(c[self.rows].astype(np.float64) - self.reference, self.gauge)
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Return the rows whose projected error is too large for this rms error.
@@ -339,7 +340,7 @@ class _ScalarProblem:
     def errors(self, c: Float32, alpha: float, beta: float) -> tuple[float, float]:
         """Return the rms and the largest error of a result, in u·D."""
         difference = c - (alpha * self.product + beta * self.old)
-        return _rms_and_largest(difference, np.hypot(alpha * self.gauge, beta * self.old))
+        return rms_and_largest(difference, np.hypot(alpha * self.gauge, beta * self.old))
 
 
 def check_scalars(subject: Runnable, memory: Memory) -> Stage:
@@ -406,7 +407,7 @@ def check_hard_data(
         must_be_exact = not is_split or (on_tensor_cores is False and not loses_bits)
         if domain.any_data or (must_be_exact and {MIXED, ALONE} & unlike.keys()):
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
-        notes.append(f"not as FP32: {', '.join(unlike)}")
+        notes.append(on_any_data.clause)
     if not domain.square:
         shape = domain.padded(Shape(shape.m, shape.n, _long_k(shape, checked_shape)))
         reached, stage = _check_random_inputs(subject, memory, shape)
@@ -443,10 +444,13 @@ class _OnAnyData:
 
     @property
     def clause(self) -> str:
-        """The least number with which the kernel overflows, though FP32 doesn't."""
-        if OVERFLOW not in self.unlike:
+        """The kinds of elements that aren't as in FP32, and with which numbers it overflows."""
+        if not self.unlike:
             return ""
-        return f"overflows for finite A or B of {self.overflow:.1e}"
+        kinds = list(self.unlike)
+        if OVERFLOW in kinds:
+            kinds[kinds.index(OVERFLOW)] = f"{OVERFLOW} (A or B of {self.overflow:.1e})"
+        return f"not as FP32: {', '.join(kinds)}"
 
 
 def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyData:
@@ -567,9 +571,10 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         is_subnormal = _has_subnormals(a, b) | (error <= a.shape[1] * TINY)  # also on the way
     wrong = ~np.where(is_special, is_equal, is_near)
     wrong &= sizes < 2.0**127  # others may overflow, in some order
+    overflows = ~np.isfinite(c) & (_largest_factors(a, b) >= LARGE)
     kinds = (
-        (SPECIAL, is_special),
-        (OVERFLOW, ~np.isfinite(c)),
+        (SPECIAL, is_special | ~(np.isfinite(c) | overflows)),
+        (OVERFLOW, overflows),
         (SUBNORMAL, is_subnormal),
         (ALONE, terms == 1),
         (MIXED, np.ones_like(wrong)),
@@ -592,8 +597,17 @@ def least_overflow(a: Float32, b: Float32, c: Float32) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         is_finite = np.isfinite(a.astype(np.float64) @ b)
     fits = _finite_sizes(a) @ _finite_sizes(b) < 2.0**127
-    factors = np.maximum(np.abs(a).max(axis=1)[:, None], np.abs(b).max(axis=0))
-    return float(np.min(factors, where=is_finite & fits & ~np.isfinite(c), initial=np.inf))
+    factors = _largest_factors(a, b)
+    overflows = is_finite & fits & ~np.isfinite(c) & (factors >= LARGE)
+    return float(np.min(factors, where=overflows, initial=np.inf))
+
+
+def _largest_factors(a: Float32, b: Float32) -> Float32:
+    """Return the largest number in the row of A and the column of B of each element."""
+    in_rows = np.abs(a).max(axis=1)[:, None]
+    in_columns = np.abs(b).max(axis=0)[None, :]
+    largest: Float32 = np.maximum(in_rows, in_columns)
+    return largest
 
 
 def _finite_sizes(matrix: Float32) -> Float64:

@@ -779,6 +779,9 @@ def _unrun_lines(search: Search, choice: Choice, ran: set[Line]) -> set[Line]:
         return set()
     is_only_kernel = bool(search.subject.passes)
     is_made = bool(search.is_met[search.note_of[choice]].any())
+    # No thread of the block makes it: the compiler has left code for other numbers of threads.
+    if pc in coverage.by_thread and not is_made:
+        return set()
     lines_behind = coverage.behind(choice)
     lines = set[Line]()
     if is_only_kernel or is_made:

@@ -228,9 +228,10 @@ class SgemmChecker(Checker):
             yield sweeps.check_each_size(subject, memory)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             # Here: it imports the emulator, which a GPU's check doesn't need.
-            from worklog.gate import limits
+            from worklog.gate import far_blocks, limits
 
             assert memory.largest is not None
+            yield far_blocks.check_far_blocks(subject, memory, memory.largest, quick=not self.sweep)
             yield limits.check_limits(subject, memory.largest, quick=not self.sweep)
         memory.rng = self._rng
 
