@@ -9,7 +9,15 @@ from pathlib import Path
 PANEL_SCRIPTS = ("dom.js", "panel.js")
 RUNG_SCRIPTS = ("dom.js", "rung.js")
 BET_SCRIPTS = ("dom.js", "bet.js")
-ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
+ACCESS_SCRIPTS = (
+    "dom.js",
+    "accesses.js",
+    "access_drawings.js",
+    "access_texts.js",
+    "access_levels.js",
+    "access_pair.js",
+    "access.js",
+)
 
 
 def assets(*names: str) -> str:
