@@ -86,7 +86,7 @@ class Widget(anywidget.AnyWidget):
 class AccessView(Widget):
     """The accesses of a warp: access.js draws the document of worklog.viewer.accesses.
 
-    beside: a second kernel, at the same size, in the same step of its work
+    versus: a second kernel, at the same size, in the same step of its work
     """
 
     _esm = assets(*ACCESS_SCRIPTS)
@@ -100,18 +100,18 @@ class AccessView(Widget):
         kernel: Kernel | str,
         shape: Size | None = None,
         block: int = 0,
-        beside: Kernel | str | None = None,
+        versus: Kernel | str | None = None,
     ) -> None:
-        kernels = [kernel] if beside is None else [kernel, beside]
-        if beside is not None and shape is None:
+        kernels = [kernel] if versus is None else [kernel, versus]
+        if versus is not None and shape is None:
             shape = accesses.common_shape(kernels)
         documents = dict[str, Any]()
-        for shown in kernels:
-            document = accesses.access(shown, shape, block).document
+        for compared in kernels:
+            document = accesses.access(compared, shape, block).document
             name = document["kernel"]
             # A kernel and the same kernel with another tile have the same name.
             documents[f"{name} (2)" if name in documents else name] = document
-        super().__init__(documents=documents, of_pair=beside is not None)
+        super().__init__(documents=documents, of_pair=versus is not None)
 
     def text(self) -> list[str]:
         """Return the first sentence about each access of each kernel."""
@@ -456,14 +456,14 @@ def access(
     shape: Size | None = None,
     block: int = 0,
     *,
-    beside: Kernel | str | None = None,
+    versus: Kernel | str | None = None,
 ) -> AccessView:
     """Return the accesses of a block, step by step, from the grid down to a lane.
 
     It is for the last line of a cell. The other arguments and the errors are those of
     worklog.viewer.accesses.access.
 
-    beside: a second kernel, which is shown next to the first one at the same size; its access is
+    versus: a second kernel, which is shown next to the first one at the same size; its access is
         always of the same kind (default shape: the smallest that has both kernels' default shapes)
     """
-    return AccessView(kernel, shape, block, beside)
+    return AccessView(kernel, shape, block, versus)

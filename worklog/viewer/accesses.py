@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.limits import WARP
 from worklog.emulator.program import Site
@@ -24,7 +23,8 @@ from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape, Size
-from worklog.viewer.blocks import BlockTrace, block_distances, compared_blocks
+from worklog.viewer.blocks import ReferenceBlock, compared_blocks
+from worklog.viewer.elements import code, elements_of
 from worklog.viewer.trace import (
     FLOAT,
     GLOBAL,
@@ -40,11 +40,6 @@ SECTOR = 32  # bytes
 BANKS = 32  # of 4 bytes
 FILE_SIZE = 128
 LEAST_K = 32
-# Each element of A, then B, is a different float, so that a word in shared memory identifies its
-# element.
-MIX = 0x1E3779B1
-UNMIX = pow(0x1E3779B1, -1, 1 << 23)
-FIRST_EXPONENT = 112
 
 
 @dataclass(frozen=True)
@@ -134,12 +129,6 @@ def _default_shape(kernel: Kernel) -> Shape:
     return replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
 
 
-def _code(index: Lanes) -> NDArray[np.uint32]:
-    """Return the bits of the floats that identify elements."""
-    exponent = FIRST_EXPONENT + (index * 40503 >> 4 & 31)
-    return (exponent << 23 | index * MIX & (1 << 23) - 1).astype(np.uint32)
-
-
 VERBS = {"ld": "read", "st": "write", "atom": "update", "cp": "copy"}
 WAITS = {
     "bar": "__syncthreads()",
@@ -177,8 +166,11 @@ class _TraceReader:
         self.block = block
         self.sizes = {"A": (shape.m, shape.k), "B": (shape.k, shape.n), "C": (shape.m, shape.n)}
         self.of_a = shape.m * shape.k
+        count = self.of_a + shape.k * shape.n
+        self.codes = code(np.arange(count)).view(np.float32)
         self.run = self._executed(block)
-        self.elements = self._elements_in(self.run.trace["words"])
+        # The elements of A, then of B, in shared memory; -1: unknown.
+        self.elements = elements_of(self.run.trace["words"], count)
         self.kinds: list[dict[str, Any]] = []
         self.kind_numbers: dict[Any, tuple[int, int]] = {}  # the number of a kind, and its excess
         self.pills: dict[tuple[int, int, str, str], _Pill] = defaultdict(_Pill)
@@ -190,16 +182,9 @@ class _TraceReader:
 
     def _executed(self, block: int) -> Executed:
         """Run a block on A and B whose elements identify themselves."""
-        codes = _code(np.arange(self.of_a + self.shape.k * self.shape.n)).view(np.float32)
-        a = codes[: self.of_a].copy()
-        return executed(self.kernel, self.shape, block, a=a, b=codes[self.of_a :].copy())
-
-    def _elements_in(self, bits: NDArray[np.uint32]) -> Lanes:
-        """Return the elements of A, then of B, in words of shared memory; -1: unknown."""
-        count = self.of_a + self.shape.k * self.shape.n
-        elements = (bits & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
-        is_element = (elements < count) & (_code(elements) == bits)
-        return np.where(is_element, elements, -1)
+        a = self.codes[: self.of_a].copy()
+        b = self.codes[self.of_a :].copy()
+        return executed(self.kernel, self.shape, block, a=a, b=b)
 
     def document(self) -> dict[str, Any]:
         """Return the page for access.js."""
@@ -276,14 +261,13 @@ class _TraceReader:
 
         A distance is in bytes, from this block's accesses.
         """
-        first = BlockTrace(self.run.trace, self.elements)
+        reference = ReferenceBlock(self.kernel, self.run, self.elements, self.of_a)
         blocks = {self.block: [0] * len(arrays)}
         for block in compared_blocks(math.prod(self.grid)):
             if block == self.block:
                 continue
             run = self.run.of_block(block) if self.run.has_all_blocks else self._executed(block)
-            other = BlockTrace(run.trace, self._elements_in(run.trace["words"]))
-            moved = block_distances(self.kernel, self.run, first, other, self.of_a)
+            moved = reference.distances(run.trace)
             if moved is not None:
                 blocks[block] = [moved.get(name, 0) for name in arrays]
         return sorted(blocks.items())

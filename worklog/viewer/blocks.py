@@ -6,7 +6,6 @@ steps of one block, and for each other block the distance of each matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from worklog.emulator.limits import WARP
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING
 from worklog.kernel import Kernel
+from worklog.viewer.elements import code
 from worklog.viewer.trace import FLOAT, Executed, Lanes, buffer_names
 
 # A grid of at most so many blocks is compared as a whole, and a larger grid at SAMPLED_BLOCKS: each
@@ -26,20 +26,6 @@ GLOBAL_OF_BULK_COPY = 1  # its place in global memory
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class BlockTrace:
-    """What a block did, warp by warp."""
-
-    trace: NDArray[Any]
-    # (records, 32, 4): of A, then B, in the words of shared memory; -1: unknown
-    elements: Lanes
-
-    def by_warp(self) -> BlockTrace:
-        """Return the records of warp 0 in order, then those of warp 1, and so on."""
-        order = np.argsort(self.trace["warp"], kind="stable")
-        return BlockTrace(self.trace[order], self.elements[order])
-
-
 def compared_blocks(count: int) -> list[int]:
     """Return the blocks of a grid to compare: all, or some from the first to the last."""
     if count <= MOST_BLOCKS:
@@ -47,39 +33,60 @@ def compared_blocks(count: int) -> list[int]:
     return [int(place) for place in np.linspace(0, count - 1, SAMPLED_BLOCKS)]
 
 
-def block_distances(
-    kernel: Kernel, run: Executed, first: BlockTrace, other: BlockTrace, of_a: int
-) -> dict[str, int] | None:
-    """Return the distance in bytes of another block's accesses to each matrix.
+class ReferenceBlock:
+    """A block that ran, with which other blocks are compared."""
 
-    None if the other block doesn't do the same.
+    def __init__(self, kernel: Kernel, run: Executed, elements: Lanes, of_a: int) -> None:
+        """Prepare the comparison.
 
-    run: of the first block
-    of_a: the number of elements of A
-    """
-    ours = first.by_warp()
-    theirs = other.by_warp()
-    if not _has_same_steps(ours.trace, theirs.trace):
-        return None
-    is_global, is_fixed = _addresses(run, ours.trace)
-    our_bytes = ours.trace["address"].astype(np.int64)
-    their_bytes = theirs.trace["address"].astype(np.int64)
-    if not np.array_equal(our_bytes[is_fixed], their_bytes[is_fixed]):
-        return None
-    buffers = (our_bytes[is_global] - FIRST_ADDRESS) // SPACING
-    moved = their_bytes[is_global] - our_bytes[is_global]
-    found = dict[str, int]()
-    names = buffer_names(kernel)
-    for number in np.unique(buffers):
-        different = np.unique(moved[buffers == number])
-        is_known = 0 <= number < len(names)
-        if len(different) > 1 or (different.any() and not is_known):
+        elements: of A, then B, in the words of shared memory; -1: unknown
+        of_a: the number of elements of A
+        """
+        self.names = buffer_names(kernel)
+        order = _by_warp(run.trace)
+        self.trace = run.trace[order]
+        self.bytes = self.trace["address"].astype(np.int64)
+        self.is_global, self.is_fixed = _addresses(run, self.trace)
+        self.buffers = (self.bytes[self.is_global] - FIRST_ADDRESS) // SPACING
+        words = elements[order].ravel()
+        self.known_words = np.flatnonzero(words >= 0)
+        self.elements = words[self.known_words]
+        self.is_of_a = self.elements < of_a
+
+    def distances(self, trace: NDArray[Any]) -> dict[str, int] | None:
+        """Return the distance in bytes of another block's accesses to each matrix.
+
+        None if the other block doesn't do the same.
+        """
+        other = trace[_by_warp(trace)]
+        if not _has_same_steps(self.trace, other):
             return None
-        if is_known:
-            found[names[number]] = int(different[0])
-    if not _has_same_elements(ours.elements, theirs.elements, found, of_a):
-        return None
-    return found
+        other_bytes = other["address"].astype(np.int64)
+        if not np.array_equal(self.bytes[self.is_fixed], other_bytes[self.is_fixed]):
+            return None
+        moved = other_bytes[self.is_global] - self.bytes[self.is_global]
+        found = dict[str, int]()
+        for number in np.unique(self.buffers):
+            different = np.unique(moved[self.buffers == number])
+            is_known = 0 <= number < len(self.names)
+            if len(different) > 1 or (different.any() and not is_known):
+                return None
+            if is_known:
+                found[self.names[number]] = int(different[0])
+        return found if self._has_same_elements(other["words"], found) else None
+
+    def _has_same_elements(self, words: NDArray[np.uint32], moved: dict[str, int]) -> bool:
+        """Return whether shared memory has the same elements, at the matrices' distances.
+
+        moved: the distance of each matrix in bytes
+        """
+        distance = np.where(self.is_of_a, moved.get("A", 0), moved.get("B", 0)) // FLOAT
+        return np.array_equal(words.ravel()[self.known_words], code(self.elements + distance))
+
+
+def _by_warp(trace: NDArray[Any]) -> Lanes:
+    """Return the places of the records of warp 0 in order, then those of warp 1, and so on."""
+    return np.argsort(trace["warp"], kind="stable")
 
 
 def _has_same_steps(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
@@ -107,16 +114,3 @@ def _addresses(run: Executed, trace: NDArray[Any]) -> tuple[Mask, Mask]:
     for place in FIXED_OF_BULK_COPY:
         is_fixed[is_bulk, place] = True
     return is_global, is_fixed
-
-
-def _has_same_elements(ours: Lanes, theirs: Lanes, moved: dict[str, int], of_a: int) -> bool:
-    """Return whether shared memory has the same elements, at the matrices' distances.
-
-    Words with an unknown element aren't compared: a sum can look like an element.
-
-    moved: the distance of each matrix in bytes
-    """
-    is_known = (ours >= 0) & (theirs >= 0)
-    first = ours[is_known]
-    of_matrix = np.where(first < of_a, moved.get("A", 0), moved.get("B", 0))
-    return bool((theirs[is_known] - first == of_matrix // FLOAT).all())
