@@ -98,12 +98,12 @@ def common_shape(kernels: Sequence[Kernel | str]) -> Shape:
 
     Raises BadSetting for a kernel without a launch.
     """
-    placed = [_runnable(kernel).at(Shape.of(FILE_SIZE), ARCH) for kernel in kernels]
-    shapes = [_default_shape(kernel) for kernel in placed]
+    runnable = [_runnable(kernel).at(Shape.of(FILE_SIZE), ARCH) for kernel in kernels]
+    shapes = [_default_shape(kernel) for kernel in runnable]
     sides = [max(sides) for sides in zip(*((s.m, s.n, s.k) for s in shapes), strict=True)]
     shape = Shape(*sides)
-    while not all(kernel.domain.padded(shape) == shape for kernel in placed):
-        for kernel in placed:
+    while not all(kernel.domain.padded(shape) == shape for kernel in runnable):
+        for kernel in runnable:
             shape = kernel.domain.padded(shape)
     return shape
 

@@ -48,9 +48,9 @@ class ReferenceBlock:
         self.bytes = self.trace["address"].astype(np.int64)
         self.is_global, self.is_fixed = _addresses(run, self.trace)
         self.buffers = (self.bytes[self.is_global] - FIRST_ADDRESS) // SPACING
-        words = elements[order].ravel()
-        self.known_words = np.flatnonzero(words >= 0)
-        self.elements = words[self.known_words]
+        in_order = elements[order].ravel()
+        self.known_words = np.flatnonzero(in_order >= 0)
+        self.elements = in_order[self.known_words]
         self.is_of_a = self.elements < of_a
 
     def distances(self, trace: NDArray[Any]) -> dict[str, int] | None:
@@ -65,23 +65,23 @@ class ReferenceBlock:
         if not np.array_equal(self.bytes[self.is_fixed], other_bytes[self.is_fixed]):
             return None
         moved = other_bytes[self.is_global] - self.bytes[self.is_global]
-        found = dict[str, int]()
+        distances = dict[str, int]()
         for number in np.unique(self.buffers):
             different = np.unique(moved[self.buffers == number])
             is_known = 0 <= number < len(self.names)
             if len(different) > 1 or (different.any() and not is_known):
                 return None
             if is_known:
-                found[self.names[number]] = int(different[0])
-        return found if self._has_same_elements(other["words"], found) else None
+                distances[self.names[number]] = int(different[0])
+        return distances if self._has_same_elements(other["words"], distances) else None
 
-    def _has_same_elements(self, words: NDArray[np.uint32], moved: dict[str, int]) -> bool:
+    def _has_same_elements(self, bits: NDArray[np.uint32], moved: dict[str, int]) -> bool:
         """Return whether shared memory has the same elements, at the matrices' distances.
 
         moved: the distance of each matrix in bytes
         """
         distance = np.where(self.is_of_a, moved.get("A", 0), moved.get("B", 0)) // FLOAT
-        return np.array_equal(words.ravel()[self.known_words], code(self.elements + distance))
+        return np.array_equal(bits.ravel()[self.known_words], code(self.elements + distance))
 
 
 def _by_warp(trace: NDArray[Any]) -> Lanes:
