@@ -249,8 +249,17 @@ def test_two_rungs_stand_side_by_side_in_step_at_the_same_size(opened):
         second.get_by_role("slider", name="tile along K").fill("4")
         expect(second.locator(".tile-slider")).to_contain_text("k 32 to 39")
         expect(first.locator(".tile-slider")).to_contain_text("k 32 to 63")
-        second.get_by_role("group", name="zoom").get_by_role("radio", name="lane").check()
-        assert chosen(first).startswith("lane")
+        lanes = second.get_by_role("group", name="Lanes").get_by_role("radio")
+        lanes.nth(3).focus()
+        page.keyboard.press("ArrowRight")
+        assert chosen(first) == "warp 0", "JupyterLab leaves the keys to the viewer"
+        page.keyboard.press("Enter")
+        assert chosen(first) == chosen(second) == "lane 4"
+        page.keyboard.press("-")
+        page.keyboard.press("-")
+        assert chosen(first) == chosen(second) == "block 0"
+        page.keyboard.press("+")
+        page.keyboard.press("+")
         page.evaluate(COLLAPSE)
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 900})

@@ -38,8 +38,7 @@ class AccessView {
         this.name = make("b", {});
         this.about = make("p", { class: "source" });
         this.head = make("div", { class: "said", role: "status" });
-        const region = { tabindex: 0, role: "region", "aria-label": "source" };
-        this.code = make("div", { class: "listing", ...region });
+        this.code = make("div", { class: "listing", tabindex: 0, role: "region" });
         this.makeLevels();
         this.matrices = make("div", { class: "matrices" });
         this.roll = make("div", { class: "piano" });
@@ -116,7 +115,8 @@ class AccessView {
         const [warp, step] = start;
         const warps = [...steps.keys()];
         this.kernel.value = name;
-        this.name.textContent = this.shown.kernel;
+        this.name.textContent = name;
+        this.code.setAttribute("aria-label", `source of ${name}`);
         this.warp.replaceChildren(...warps.map((number) => make("option", {}, String(number))));
         this.warps.offer(warps);
         this.warps.labelsOf((number) => ({
@@ -569,21 +569,33 @@ class AccessView {
     onKey(event) {
         const isOnPage = this.isPage && event.target === document.body;
         const isHere = this.view.contains(event.target) || isOnPage;
-        if (!isHere || !/^Arrow|^[+-]$/.test(event.key) || event.ctrlKey || event.metaKey) {
+        const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
+        if (!isHere || hasModifier || !this.hasKey(event)) {
             return;
         }
-        event.stopPropagation(); // JupyterLab moves between cells with the arrow keys
-        const isZoom = event.key === "+" || event.key === "-";
-        if (event.target.matches("select, input") && !isZoom) {
-            return;
+        // In JupyterLab, arrow keys move between cells, and Enter edits a cell.
+        event.stopPropagation();
+        const isArrow = event.key.startsWith("Arrow");
+        if (!isArrow || !event.target.matches("select, input")) {
+            event.preventDefault();
+            this.act(event);
         }
-        event.preventDefault();
-        const by = /Right|Down|\+/.test(event.key) ? 1 : -1;
-        if (isZoom) {
+    }
+
+    // Whether a key is for the viewer. Enter is, on a radio button of a block, a warp or a lane.
+    hasKey({ key, target }) {
+        return /^(Arrow.*|[+-])$/.test(key) || (key === "Enter" && target.matches(".choice input"));
+    }
+
+    act({ key, shiftKey, target }) {
+        const by = /Right|Down|\+/.test(key) ? 1 : -1;
+        if (key === "Enter") {
+            [this.blocks, this.warps, this.lanes].some((choice) => choice.openAt(target));
+        } else if (key === "+" || key === "-") {
             this.zoomBy(by);
-        } else if (/Up|Down/.test(event.key)) {
+        } else if (/Up|Down/.test(key)) {
             this.go({ warp: this.state.warp + by });
-        } else if (event.shiftKey) {
+        } else if (shiftKey) {
             this.moveOnLine(by);
         } else {
             this.move(by);

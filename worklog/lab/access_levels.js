@@ -30,17 +30,21 @@ class Choice {
                 this.open(number);
             }
         });
-        input.addEventListener("keydown", ({ key }) => {
-            if (key === "Enter") {
-                this.open(number);
-            }
-        });
         label.addEventListener("pointerenter", ({ pointerType }) => {
             if (onHover && pointerType === "mouse") {
                 onHover(number);
             }
         });
         return label;
+    }
+
+    // Opens the part of a radio button; returns whether the button is one of this choice.
+    openAt(input) {
+        const place = [...this.labels.children].indexOf(input.parentElement);
+        if (place >= 0) {
+            this.open(this.numbers[place]);
+        }
+        return place >= 0;
     }
 
     show(chosen) {
