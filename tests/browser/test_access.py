@@ -4,17 +4,23 @@ It zooms from the grid to a lane by mouse and keyboard, moves along K, and shows
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import COLLAPSE, THEME, axe_findings, cell, of_cells, tab_to
+from worklog.kernel import Kernel
+from worklog.problem import Shape
 from worklog.site.pages import viewer
 from worklog.viewer.accesses import access
 
 RUNGS = ("naive", "vectorized", "bulk_copies")
+Scheme = Literal["light", "dark"]
 LEVELS = ("grid", "block", "warp", "lane")
 # The text of what is shown, and the places of all shapes.
 PICTURE = """view => [...view.querySelectorAll('.memory, .matrices')].map(part => part.innerHTML)"""
@@ -38,21 +44,44 @@ def opened_at(browser, documents, tmp_path_factory):
     """Return a function that opens the viewer's page at an address. Errors of the page fail."""
     file = tmp_path_factory.mktemp("access") / "access.html"
     file.write_text(viewer([*documents.values()]), encoding="utf-8")
+    with page_without_errors(browser) as page:
+        yield partial(open_file, page, file)
+
+
+@pytest.fixture
+def opened_in(browser, tmp_path):
+    """Return a function that opens the page of a document at an address."""
+    file = tmp_path / "access.html"
+
+    def open_at(document: dict[str, Any], address: str) -> Page:
+        file.write_text(viewer([document]), encoding="utf-8")
+        return open_file(page, file, address)
+
+    with page_without_errors(browser) as page:
+        yield open_at
+
+
+@contextmanager
+def page_without_errors(browser: Browser) -> Iterator[Page]:
+    """Yield a page. Fails if a script of the page failed."""
     noted = list[str]()
     page = browser.new_page()
     page.on("pageerror", lambda error: noted.append(str(error)))
-
-    def open_at(address: str, width: int = 1280, scheme: str = "light") -> Page:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.goto("about:blank")
-        page.goto(f"{file.as_uri()}#{address}")
-        page.wait_for_selector("html[data-ready]")
-        return page
-
-    yield open_at
+    yield page
     page.close()
     assert noted == []
+
+
+def open_file(
+    page: Page, file: Path, address: str, width: int = 1280, scheme: Scheme = "light"
+) -> Page:
+    """Open the viewer's page at an address."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.goto("about:blank")
+    page.goto(f"{file.as_uri()}#{address}")
+    page.wait_for_selector("html[data-ready]")
+    return page
 
 
 OpenAt = Callable[..., Page]
@@ -175,7 +204,11 @@ def test_a_lane_has_the_address_the_value_the_sector_and_the_bank_of_its_access(
     expect(rows).to_contain_text(
         ["thread9", f"byte {4 * (4 * 128 + 4)} of shared memory", "A[132][4]", "none: shared", "4"]
     )
-    expect(page.get_by_role("row", name="wavefront")).to_contain_text("of 2")
+    # A float4 of Bs: a phase has 8 lanes, and lane 13's words are in the banks of lane 9's.
+    for lane, wavefront in ((9, "3 of 8"), (13, "4 of 8")):
+        page = opened_at(f"vectorized/3/{lane}/17/lane/0")
+        expect(page.get_by_role("row", name="wavefront")).to_contain_text(wavefront)
+        expect(page.get_by_role("row", name=re.compile("^bank "))).to_contain_text("8 to 11")
 
 
 def test_the_slider_moves_the_same_access_to_another_tile_along_k(
@@ -207,6 +240,47 @@ def test_a_rung_without_tiles_along_k_has_no_such_slider(opened_at: OpenAt):
     page = opened_at("naive/0/9/1")
     expect(page.locator(".tile-slider")).to_be_hidden()
     expect(page.locator("rect.slab")).to_have_count(0)
+
+
+def test_the_part_of_k_that_is_drawn_has_the_tile_that_is_shown(opened_in):
+    page = opened_in(access("shared", Shape(32, 32, 320)).document, "shared/0/9/0")
+    slider = page.get_by_role("slider", name="tile along K")
+    labels = page.locator(".product > span")
+    for tile, columns, x in ((0, 256, 0), (7, 256, 224), (9, 64, 32)):
+        slider.fill(str(tile))
+        expect(labels.filter(has_text="A")).to_have_text(f"A 32 × {columns}")
+        expect(labels.filter(has_text="B")).to_have_text(f"B {columns} × 32")
+        expect(page.locator("rect.slab").first).to_have_attribute("x", str(x))
+    page.get_by_role("radio", name="grid").check()
+    expect(labels.filter(has_text="A")).to_have_text("A 32 × 320")
+    expect(page.locator("rect.slab").first).to_have_attribute("x", "288")
+
+
+def test_a_document_of_one_block_and_no_tiles_is_shown_as_it_is(opened_in, documents):
+    added = ("grid", "block", "blocks", "depth")
+    old = {name: part for name, part in documents["vectorized"].items() if name not in added}
+    page = opened_in(old, "vectorized/0/9/17/grid")
+    expect(page.get_by_role("group", name="Blocks").get_by_role("radio")).to_have_count(1)
+    expect(page.locator(".tile-slider")).to_be_hidden()
+    page.keyboard.press("+")
+    assert chosen(page) == "block 0"
+
+
+def test_a_warp_that_touches_no_memory_says_so_and_the_zoom_goes_on(opened_in):
+    text = """__global__ void gemm(const float* A, const float* B, float* C, int n) {
+      if (threadIdx.x < 32) C[threadIdx.x] = A[threadIdx.x] + B[threadIdx.x]; }"""
+    kernel = Kernel.from_source(text, grid="1", block="64")
+    document = access(kernel, 32).document
+    page = opened_in(document, f"{document['kernel']}/1/9/0")
+    expect(page.get_by_role("status")).to_contain_text("Warp 1 touches no memory")
+    expect(page.locator(".memory svg")).to_be_hidden()
+    for level in ("block 0", "grid"):
+        page.keyboard.press("-")
+        assert chosen(page) == level
+        expect(page.locator(".matrices svg")).to_be_visible()
+    page.get_by_role("combobox", name="warp").select_option("0")
+    page.get_by_role("radio", name="warp 0").check()
+    expect(page.get_by_role("status")).to_contain_text("32 lanes")
 
 
 def test_a_page_opens_what_exists_if_its_address_is_wrong(opened_at: OpenAt):
