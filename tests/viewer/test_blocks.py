@@ -98,7 +98,9 @@ def test_a_block_at_the_edge_of_the_matrices_does_something_else():
         # It finds another value in shared memory, though it reads the same places.
         "s[t] = A[32 * b + t] * (b < 2); __syncthreads(); C[32 * b + t] = s[31 - t] + B[t];",
         # It writes to another place in shared memory.
-        "s[b < 2 ? t : 31 - t] = A[32 * b + t]; __syncthreads(); C[32 * b + t] = s[t] + B[t];",
+        "s[b < 2 ? t : 31 - t] = A[32 * b + t] + B[t]; __syncthreads(); C[32 * b + t] = s[t];",
+        # Another lane takes no part.
+        "if (t != (b < 2 ? 31 : 0)) C[32 * b + t] = A[32 * b + t] + B[t];",
         # It waits once more.
         "if (b == 2) __syncthreads(); C[32 * b + t] = A[32 * b + t] + B[t];",
     ],
