@@ -352,7 +352,10 @@ def test_two_rungs_stand_side_by_side_in_step_at_the_same_size(opened):
             assert left["width"] == pytest.approx(right["width"], abs=1)
             assert (left["y"] == pytest.approx(right["y"], abs=1)) == (width == 1280)
             assert (left["x"] == pytest.approx(right["x"], abs=1)) == (width == 390)
-            assert cell(page, 0).locator(".access").evaluate(TOO_WIDE) == []
+            # With 8 x 8 blocks of shared, and with addresses.
+            for level in LEVELS:
+                first.locator(f".zoom input[value={level}]").check()
+                assert cell(page, 0).locator(".access").evaluate(TOO_WIDE) == [], level
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             page.evaluate(THEME, theme)
             expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)

@@ -7,6 +7,8 @@ const KEYS =
 // The levels that have the same control for what is below them.
 const PARTS_OF = { grid: "blocks", block: "warps", warp: "lanes", lane: "lanes" };
 
+const MOST_ACROSS = 8; // blocks next to each other
+
 function clamped(number, count) {
     return Math.min(Math.max(0, number), count - 1);
 }
@@ -61,7 +63,7 @@ class AccessView {
         );
         this.warps = new Choice(
             "warps",
-            "Warps of the block",
+            "Warps of the block: threads",
             (warp) => this.go({ warp }),
             (warp) => this.zoomIn({ warp, level: "warp" }),
         );
@@ -123,20 +125,22 @@ class AccessView {
             lines: [`threads ${spanText(LANES * number, LANES)}`],
         }));
         this.blocks.offer(blocks.map(([number]) => number));
-        this.blocks.labelsOf((number) => ({ lines: blockLines(this.shown, number) }));
         this.placeBlocks();
         this.listSource();
         this.go({ kernel: name, block, warp, lane: 0, step, level: "warp", ...chosen });
     }
 
-    // Puts the blocks where they are in the grid, if all of them are there.
+    // Puts the blocks where they are in the grid, if all of them are there and fit next to each
+    // other, and says what each computes if that fits, too.
     placeBlocks() {
-        const [across, ...others] = this.shown.grid;
-        const count = others.reduce((product, side) => product * side, across);
-        const isWhole = this.shown.blocks.length === count && across <= 16;
-        this.blocks.labels.style.gridTemplateColumns = isWhole
-            ? `repeat(${across}, minmax(0, 1fr))`
-            : "";
+        const { grid, blocks } = this.shown;
+        const [across] = grid;
+        const isGrid = blocks.length === blockCount(grid) && across <= MOST_ACROSS;
+        const { style } = this.blocks.labels;
+        style.gridTemplateColumns = isGrid ? `repeat(${across}, minmax(0, 1fr))` : "";
+        if (across <= MOST_ACROSS / 2) {
+            this.blocks.labelsOf((number) => ({ lines: blockLines(this.shown, number) }));
+        }
     }
 
     // Changes what is chosen: kernel, block, warp, lane, step, or the level of zoom.

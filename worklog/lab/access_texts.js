@@ -160,16 +160,28 @@ function blockLines(shown, block) {
     return C ? [rowsText(C), columnsText(C)] : [];
 }
 
+// The number of blocks of a grid.
+function blockCount(grid) {
+    return grid.reduce((product, side) => product * side, 1);
+}
+
+// The threads of a warp, as short as possible.
+function threadsText(warp) {
+    return `${LANES * warp}–${LANES * warp + LANES - 1}`;
+}
+
 // Two sentences about a block: what it computes, and what it touches.
 function blockTexts(shown, block) {
     const { A, B, C } = partsOf(shown, block);
     const place = C ? `${rowsText(C)}, ${columnsText(C)} of C` : "writes no element of C itself";
     const touched = [A && `${rowsText(A)} of A`, B && `${columnsText(B)} of B`].filter(Boolean);
-    const count = shown.grid.reduce((product, side) => product * side, 1);
     const sentences = [touched.length ? `It reads ${touched.join(" and ")}.` : ""];
-    if (shown.blocks.length < count) {
+    const count = blockCount(shown.grid);
+    if (shown.blocks.length === 1 && count > 1) {
+        sentences.push(`No other of the ${count} blocks is known to do the same elsewhere.`);
+    } else if (shown.blocks.length < count) {
         const known = shown.blocks.length;
-        sentences.push(`${known} of ${count} blocks are here: those known to do the same.`);
+        sentences.push(`Here are ${known} of ${count} blocks that do the same elsewhere.`);
     }
     return [`Block ${block} of ${shown.grid.join(" × ")}: ${place}`, sentences.join(" ")];
 }
