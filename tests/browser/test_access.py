@@ -155,14 +155,14 @@ def test_the_keyboard_alone_zooms_chooses_and_comes_back(opened_at: OpenAt):
 
 def test_each_level_has_its_own_parts(opened_at: OpenAt):
     parts = {
-        "grid": {".blocks"},
-        "block": {".warps"},
-        "warp": {".lanes", ".memory"},
-        "lane": {".lanes", ".memory", ".lane"},
+        "grid": {".of-grid"},
+        "block": {".of-block"},
+        "warp": {".of-warp", ".memory"},
+        "lane": {".of-warp", ".memory", ".of-lane"},
     }
     for level, visible in parts.items():
         page = opened_at(f"vectorized/0/9/17/{level}/0")
-        for part in (".blocks", ".warps", ".lanes", ".memory", ".lane"):
+        for part in (".of-grid", ".of-block", ".of-warp", ".memory", ".of-lane"):
             assert page.locator(part).is_visible() == (part in visible), f"{level}: {part}"
         expect(page.locator(".matrices svg")).to_be_visible()
 
@@ -188,7 +188,7 @@ def test_another_block_is_drawn_as_if_it_had_been_traced(
     traced.goto(f"{file.as_uri()}#vectorized/2/9/17/{level}/{block}")
     traced.wait_for_selector("html[data-ready]")
     shown = opened_at(f"vectorized/2/9/17/{level}/{block}")
-    for part in (".said", ".lanes", ".lane", ".choices .source"):
+    for part in (".said", ".of-warp", ".of-lane", ".choices .source"):
         assert shown.locator(part).inner_text() == traced.locator(part).inner_text(), part
     drawn = shown.locator(".all").evaluate(PICTURE)
     assert drawn == traced.locator(".all").evaluate(PICTURE)
@@ -199,7 +199,7 @@ def test_another_block_is_drawn_as_if_it_had_been_traced(
 def test_a_lane_has_the_address_the_value_the_sector_and_the_bank_of_its_access(opened_at: OpenAt):
     """Of A in global memory, then of A in shared memory, transposed: from the kernel's source."""
     page = opened_at("vectorized/0/9/0/lane/2")
-    rows = page.locator(".lane tr")
+    rows = page.locator(".of-lane tr")
     # Lane 9 reads the second float4 of row 4 of A, of block 2's rows; K is 32.
     byte = 4 * (32 * (128 + 4) + 4)
     expect(rows).to_contain_text([

@@ -56,25 +56,25 @@ class AccessView {
     makeLevels() {
         this.zoom = new ZoomControl((level) => this.go({ level }));
         this.blocks = new Choice(
-            "blocks",
+            "of-grid",
             "Blocks of the grid",
             (block) => this.go({ block }),
             (block) => this.zoomIn({ block, level: "block" }),
         );
         this.warps = new Choice(
-            "warps",
+            "of-block",
             "Warps of the block: threads",
             (warp) => this.go({ warp }),
             (warp) => this.zoomIn({ warp, level: "warp" }),
         );
         this.lanes = new Choice(
-            "lanes",
+            "of-warp",
             "Lanes of the warp",
             (lane) => this.go({ lane }),
             (lane) => this.zoomIn({ lane, level: "lane" }),
         );
         this.lanes.offer(range(LANES), (lane) => this.go({ lane }));
-        this.laneTable = make("div", { class: "lane" });
+        this.laneTable = make("div", { class: "of-lane" });
         this.memory = make("div", { class: "memory" });
         const choices = [this.blocks.box, this.warps.box, this.lanes.box];
         this.level = make("div", { class: "warp" }, ...choices, this.laneTable, this.memory);
@@ -121,9 +121,7 @@ class AccessView {
         this.code.setAttribute("aria-label", `source of ${name}`);
         this.warp.replaceChildren(...warps.map((number) => make("option", {}, String(number))));
         this.warps.offer(warps);
-        this.warps.labelsOf((number) => ({
-            lines: [`threads ${spanText(LANES * number, LANES)}`],
-        }));
+        this.warps.labelsOf((number) => ({ lines: [threadsText(number)] }));
         this.blocks.offer(blocks.map(([number]) => number));
         this.placeBlocks();
         this.listSource();
