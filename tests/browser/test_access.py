@@ -101,11 +101,11 @@ def test_a_click_on_a_block_a_warp_and_a_lane_goes_down_to_the_lane(opened_at: O
     page = opened_at("vectorized/0/0/17")
     zoom = page.get_by_role("group", name="zoom")
     zoom.get_by_role("radio", name="grid").check()
-    page.get_by_role("group", name="Blocks").get_by_role("radio", name=re.compile("^3 ")).click()
+    page.get_by_role("group", name="Blocks").get_by_role("radio", name="3", exact=True).click()
     assert chosen(page) == "block 3"
-    page.get_by_role("group", name="Warps").get_by_role("radio", name=re.compile("^5 ")).click()
+    page.get_by_role("group", name="Warps").get_by_role("radio", name="5", exact=True).click()
     assert chosen(page) == "warp 5"
-    page.get_by_role("group", name="Lanes").get_by_role("radio", name=re.compile("^9 ")).click()
+    page.get_by_role("group", name="Lanes").get_by_role("radio", name="9", exact=True).click()
     assert chosen(page) == "lane 9"
     assert address(page) == "#vectorized/5/9/17/lane/3"
     expect(page.get_by_role("row", name="thread")).to_contain_text(str(32 * 5 + 9))
@@ -157,12 +157,12 @@ def test_each_level_has_its_own_parts(opened_at: OpenAt):
     parts = {
         "grid": {".of-grid"},
         "block": {".of-block"},
-        "warp": {".of-warp", ".memory"},
-        "lane": {".of-warp", ".memory", ".of-lane"},
+        "warp": {".lanes", ".memory"},
+        "lane": {".lanes", ".memory", ".of-lane"},
     }
     for level, visible in parts.items():
         page = opened_at(f"vectorized/0/9/17/{level}/0")
-        for part in (".of-grid", ".of-block", ".of-warp", ".memory", ".of-lane"):
+        for part in (".of-grid", ".of-block", ".lanes", ".memory", ".of-lane"):
             assert page.locator(part).is_visible() == (part in visible), f"{level}: {part}"
         expect(page.locator(".matrices svg")).to_be_visible()
 
@@ -188,7 +188,7 @@ def test_another_block_is_drawn_as_if_it_had_been_traced(
     traced.goto(f"{file.as_uri()}#vectorized/2/9/17/{level}/{block}")
     traced.wait_for_selector("html[data-ready]")
     shown = opened_at(f"vectorized/2/9/17/{level}/{block}")
-    for part in (".said", ".of-warp", ".of-lane", ".choices .source"):
+    for part in (".said", ".lanes", ".of-lane", ".choices .source"):
         assert shown.locator(part).inner_text() == traced.locator(part).inner_text(), part
     drawn = shown.locator(".all").evaluate(PICTURE)
     assert drawn == traced.locator(".all").evaluate(PICTURE)

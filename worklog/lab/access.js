@@ -4,8 +4,13 @@
 
 const KEYS =
     "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp, + − zoom; hover over or tap a lane, a cell, or C";
-// The levels that have the same control for what is below them.
-const PARTS_OF = { grid: "blocks", block: "warps", warp: "lanes", lane: "lanes" };
+// The choice among the parts of each level.
+const CHOICES = {
+    grid: "blockChoice",
+    block: "warpChoice",
+    warp: "laneChoice",
+    lane: "laneChoice",
+};
 
 const MOST_ACROSS = 8; // blocks next to each other
 
@@ -14,13 +19,13 @@ function clamped(number, count) {
 }
 
 class AccessView {
-    // documents: of worklog.viewer.accesses, by kernel
-    // isPage: whether the address has what is chosen; isPaired: whether another view is next to it
-    constructor(documents, root, { isPage = false, isPaired = false } = {}) {
-        this.documents = documents;
-        this.names = Object.keys(documents);
-        this.isPage = isPage;
-        this.isPaired = isPaired;
+    // model: has the documents of worklog.viewer.accesses by kernel, `of_page` if the address has
+    // what is chosen, and `of_pair` if another view is next to it
+    constructor(model, root) {
+        this.documents = model.get("documents");
+        this.names = Object.keys(this.documents);
+        this.isPage = model.get("of_page");
+        this.isPaired = model.get("of_pair");
         this.onGo = () => {}; // called after the user changes what is chosen
         this.state = { kernel: this.names[0], block: 0, level: "warp", warp: 0, lane: 0, step: 0 };
         this.shown = null; // the kernel's document
@@ -30,11 +35,13 @@ class AccessView {
         this.owners = null; // see storesOfC()
         this.makeParts();
         this.listen();
-        root.append(this.view);
+        root.append(
+            this.isPaired ? this.view : make("div", { class: "worklog access" }, this.view),
+        );
     }
 
     makeParts() {
-        const choose = (place) => this.choose(this.names[place]);
+        const choose = (place) => this.open(this.names[place]);
         this.kernel = dropDown("kernel", this.names, choose);
         this.warp = dropDown("warp", [], (place) => this.go({ warp: place }));
         this.name = make("b", {});
@@ -55,28 +62,29 @@ class AccessView {
 
     makeLevels() {
         this.zoom = new ZoomControl((level) => this.go({ level }));
-        this.blocks = new Choice(
+        this.blockChoice = new Choice(
             "of-grid",
             "Blocks of the grid",
             (block) => this.go({ block }),
             (block) => this.zoomIn({ block, level: "block" }),
         );
-        this.warps = new Choice(
+        this.warpChoice = new Choice(
             "of-block",
             "Warps of the block: threads",
             (warp) => this.go({ warp }),
             (warp) => this.zoomIn({ warp, level: "warp" }),
         );
-        this.lanes = new Choice(
-            "of-warp",
+        this.laneChoice = new Choice(
+            "lanes",
             "Lanes of the warp",
             (lane) => this.go({ lane }),
             (lane) => this.zoomIn({ lane, level: "lane" }),
         );
-        this.lanes.offer(range(LANES), (lane) => this.go({ lane }));
+        this.laneChoice.offer(range(LANES), (lane) => this.go({ lane }));
+        this.lanes = this.laneChoice.box;
         this.laneTable = make("div", { class: "of-lane" });
         this.memory = make("div", { class: "memory" });
-        const choices = [this.blocks.box, this.warps.box, this.lanes.box];
+        const choices = [this.blockChoice.box, this.warpChoice.box, this.lanes];
         this.level = make("div", { class: "warp" }, ...choices, this.laneTable, this.memory);
     }
 
@@ -103,11 +111,6 @@ class AccessView {
         );
     }
 
-    // Shows another kernel at the level of zoom that is chosen.
-    choose(name) {
-        this.open(name, { level: this.state.level });
-    }
-
     // Shows a kernel from its first wasteful access on, or from what is chosen.
     open(name, chosen = {}) {
         this.shown = completed(this.documents[name]);
@@ -120,12 +123,12 @@ class AccessView {
         this.name.textContent = name;
         this.code.setAttribute("aria-label", `source of ${name}`);
         this.warp.replaceChildren(...warps.map((number) => make("option", {}, String(number))));
-        this.warps.offer(warps);
-        this.warps.labelsOf((number) => ({ lines: [threadsText(number)] }));
-        this.blocks.offer(blocks.map(([number]) => number));
+        this.warpChoice.offer(warps);
+        this.warpChoice.labelsOf((number) => ({ lines: [threadsText(number)] }));
+        this.blockChoice.offer(blocks.map(([number]) => number));
         this.placeBlocks();
         this.listSource();
-        this.go({ kernel: name, block, warp, lane: 0, step, level: "warp", ...chosen });
+        this.go({ kernel: name, block, warp, lane: 0, step, ...chosen });
     }
 
     // Puts the blocks where they are in the grid, if all of them are there and fit next to each
@@ -134,10 +137,10 @@ class AccessView {
         const { grid, blocks } = this.shown;
         const [across] = grid;
         const isGrid = blocks.length === blockCount(grid) && across <= MOST_ACROSS;
-        const { style } = this.blocks.labels;
+        const { style } = this.blockChoice.labels;
         style.gridTemplateColumns = isGrid ? `repeat(${across}, minmax(0, 1fr))` : "";
         if (across <= MOST_ACROSS / 2) {
-            this.blocks.labelsOf((number) => ({ lines: blockLines(this.shown, number) }));
+            this.blockChoice.labelsOf((number) => ({ lines: blockLines(this.shown, number) }));
         }
     }
 
@@ -161,7 +164,7 @@ class AccessView {
         this.slider.value = state.step;
         this.draw();
         if (this.isPage) {
-            history.replaceState(null, "", `#${this.address()}`);
+            this.showAddress();
         }
         this.onGo();
     }
@@ -178,14 +181,15 @@ class AccessView {
         }
     }
 
-    // The address of what is chosen. A level and a block are only there if they aren't the usual.
-    address() {
+    // Keeps what is chosen in the address of the page. A level and a block are only there if they
+    // aren't the usual.
+    showAddress() {
         const { kernel, warp, lane, step, level, block } = this.state;
         const parts = [kernel, warp, lane, step];
         if (level !== "warp" || block !== this.shown.block) {
             parts.push(level, block);
         }
-        return parts.join("/");
+        history.replaceState(null, "", `#${parts.join("/")}`);
     }
 
     // Goes to a deeper level, and gives the focus to what can be chosen there.
@@ -193,7 +197,7 @@ class AccessView {
         const hadFocus = this.view.contains(document.activeElement);
         this.go(change);
         if (hadFocus) {
-            this[PARTS_OF[this.state.level]].focus();
+            this[CHOICES[this.state.level]].focus();
         }
     }
 
@@ -271,8 +275,8 @@ class AccessView {
         this.view.classList.toggle("nothing", !access);
         this.view.classList.toggle("bad", Boolean(access?.kind.bad));
         this.zoom.show(state);
-        this.blocks.show(state.block);
-        this.warps.show(state.warp);
+        this.blockChoice.show(state.block);
+        this.warpChoice.show(state.warp);
         this.about.textContent = aboutText(this.shown, state.block);
         this.tile.show(this.tiles[state.step] ?? null, this.shown.depth);
         this.cells = access?.kind.lanes ? cellsOf(access) : [];
@@ -335,8 +339,8 @@ class AccessView {
         const { kind } = access;
         const isWarp = this.state.level === "warp";
         const memory = kind.lanes ? `: byte of ${memoryText(access)}` : "";
-        this.lanes.legend.textContent = `Lanes of the warp${isWarp ? memory : ""}`;
-        this.lanes.labelsOf((lane) => {
+        this.laneChoice.legend.textContent = `Lanes of the warp${isWarp ? memory : ""}`;
+        this.laneChoice.labelsOf((lane) => {
             const isIdle = !kind.lanes || kind.lanes[lane] === null;
             return {
                 checked: lane === this.state.lane,
@@ -592,7 +596,9 @@ class AccessView {
     act({ key, shiftKey, target }) {
         const by = /Right|Down|\+/.test(key) ? 1 : -1;
         if (key === "Enter") {
-            [this.blocks, this.warps, this.lanes].some((choice) => choice.openAt(target));
+            [this.blockChoice, this.warpChoice, this.laneChoice].some((choice) =>
+                choice.openAt(target),
+            );
         } else if (key === "+" || key === "-") {
             this.zoomBy(by);
         } else if (/Up|Down/.test(key)) {
@@ -618,9 +624,7 @@ class AccessView {
                 chosen[part] = Number(number);
             }
         }
-        if (LEVELS.includes(level)) {
-            chosen.level = level;
-        }
+        chosen.level = LEVELS.includes(level) ? level : "warp";
         this.open(name, chosen);
     }
 }
@@ -651,9 +655,7 @@ function onPoint(part, act, followsFinger = false) {
 }
 
 function openOne(model, root) {
-    const parts = make("div", { class: "worklog access" });
-    root.append(parts);
-    const view = new AccessView(model.get("documents"), parts, { isPage: model.get("of_page") });
+    const view = new AccessView(model, root);
     if (view.isPage) {
         window.addEventListener("hashchange", () => view.openAddress());
         view.openAddress();

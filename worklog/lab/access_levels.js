@@ -21,7 +21,8 @@ class Choice {
     }
 
     label(number, onHover) {
-        const input = make("input", { type: "radio", name: this.name });
+        const name = { name: this.name, "aria-label": number };
+        const input = make("input", { type: "radio", ...name });
         const label = make("label", {}, input, make("span", {}, make("b", {}, String(number))));
         input.addEventListener("change", () => this.choose(number));
         input.addEventListener("click", ({ detail }) => {
@@ -65,6 +66,7 @@ class Choice {
             if (lines) {
                 const number = make("b", {}, String(this.numbers[place]));
                 const texts = lines.map((line) => make("small", {}, line));
+                label.firstChild.setAttribute("aria-description", lines.join(", "));
                 label.lastChild.replaceChildren(number, ...texts.flatMap((text) => [" ", text]));
             }
         });

@@ -13,7 +13,8 @@ function openPair(documents, root) {
     const pair = make("div", { class: "pair" });
     root.append(make("div", { class: "worklog access" }, pair));
     const views = Object.entries(documents).map(([name, document]) => {
-        return new AccessView({ [name]: document }, pair, { isPaired: true });
+        const values = { documents: { [name]: document }, of_pair: true };
+        return new AccessView({ get: (value) => values[value] }, pair);
     });
     for (const view of views) {
         view.open(view.names[0]);

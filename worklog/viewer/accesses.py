@@ -82,7 +82,7 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     """
     kernel = _runnable(kernel)
     kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
-    shape = _default_shape(kernel) if shape is None else Shape.of(shape)
+    shape = default_shape(kernel) if shape is None else Shape.of(shape)
     kernel.check(shape)
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
@@ -99,7 +99,7 @@ def common_shape(kernels: Sequence[Kernel | str]) -> Shape:
     Raises BadSetting for a kernel without a launch.
     """
     runnable = [_runnable(kernel).at(Shape.of(FILE_SIZE), ARCH) for kernel in kernels]
-    shapes = [_default_shape(kernel) for kernel in runnable]
+    shapes = [default_shape(kernel) for kernel in runnable]
     sides = [max(sides) for sides in zip(*((s.m, s.n, s.k) for s in shapes), strict=True)]
     shape = Shape(*sides)
     while not all(kernel.domain.padded(shape) == shape for kernel in runnable):
@@ -117,15 +117,17 @@ def _runnable(kernel: Kernel | str) -> Kernel:
     return kernel
 
 
-def _default_shape(kernel: Kernel) -> Shape:
-    """Return the shape at which access() runs a kernel if no other is asked for."""
+def default_shape(kernel: Kernel) -> Shape:
+    """Return a shape with 2 x 2 tiles and a K of a few tiles.
+
+    128 for a kernel that states no tile.
+    """
     tile = kernel.template
     m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
     shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
     if not tile:
         return shape
-    # A grid that doesn't depend on the shape shares K's steps: its first block must get some
-    # steps.
+    # A grid that doesn't depend on the shape shares K's steps: its first block must get some steps.
     return replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
 
 
