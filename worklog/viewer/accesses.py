@@ -258,7 +258,7 @@ class _TraceReader:
             kind["pill"] = pill_names.index(kind["pill"])
         return arrays
 
-    def _blocks(self, arrays: Sequence[str]) -> list[tuple[int, list[int]]]:
+    def _blocks(self, arrays: Sequence[str]) -> list[list[Any]]:
         """Return the blocks that do what this block does, with the distance of each array.
 
         A distance is in bytes, from this block's accesses.
@@ -269,10 +269,10 @@ class _TraceReader:
             if block == self.block:
                 continue
             run = self.run.of_block(block) if self.run.has_all_blocks else self._executed(block)
-            moved = reference.distances(run.trace)
-            if moved is not None:
-                blocks[block] = [moved.get(name, 0) for name in arrays]
-        return sorted(blocks.items())
+            distances = reference.distances(run.trace)
+            if distances is not None:
+                blocks[block] = [distances.get(name, 0) for name in arrays]
+        return [[block, moved] for block, moved in sorted(blocks.items())]
 
     def _first_pill(self) -> _Pill:
         """Return the pill of the line that is shown first.
