@@ -29,6 +29,14 @@ TOO_WIDE = """view => [...view.querySelectorAll('*')]
     .filter(part => part.checkVisibility() && part.clientWidth > 0
         && part.scrollWidth > part.clientWidth + 1)
     .map(part => part.outerHTML.slice(0, 200))"""
+# Whether two parts are equally wide, and next to each other or else below each other. JupyterLab
+# takes a moment for it.
+ARRANGED = """([first, second, isRow]) => {
+    const [one, other] = [first, second].map(part => part.getBoundingClientRect());
+    const isNear = (a, b) => Math.abs(a - b) <= 1;
+    return isNear(one.width, other.width) && isNear(one.y, other.y) === isRow
+        && isNear(one.x, other.x) === !isRow;
+}"""
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 # Of a radio button, which is invisible, its text has the outline.
 OUTLINE = "() => getComputedStyle(document.activeElement.nextSibling).outlineStyle"
@@ -347,11 +355,8 @@ def test_two_rungs_stand_side_by_side_in_step_at_the_same_size(opened):
         page.evaluate(COLLAPSE)
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 900})
-            left, right = first.bounding_box(), second.bounding_box()
-            assert left is not None and right is not None
-            assert left["width"] == pytest.approx(right["width"], abs=1)
-            assert (left["y"] == pytest.approx(right["y"], abs=1)) == (width == 1280)
-            assert (left["x"] == pytest.approx(right["x"], abs=1)) == (width == 390)
+            parts = [view.element_handle() for view in (first, second)]
+            page.wait_for_function(ARRANGED, arg=[*parts, width == 1280])
             # With 8 x 8 blocks of shared, and with addresses.
             for level in LEVELS:
                 first.locator(f".zoom input[value={level}]").check()
