@@ -45,8 +45,9 @@ display(lab.source("naive"))
 plots.ownership(access("naive"))
 
 # %% [markdown]
-# Here is every access of a block, one after the other. Hover or tap a lane, or use the arrow keys. `lab.access` also
-# takes your kernel, and so does `worklog inspect mine.cu --html out.html`.
+# Here is every access of a block, one after the other. Use the arrow keys, and zoom from the grid to a block, a warp or
+# a lane. `lab.access("naive", versus="coalesced")` shows two rungs in step. `lab.access` also takes your kernel, and so
+# does `worklog inspect mine.cu --html out.html`.
 
 # %% tags=["still:access_naive"]
 lab.access("naive")

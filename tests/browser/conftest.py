@@ -52,6 +52,7 @@ THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {th
 RUN_ALL = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
+COLLAPSE = "() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }"
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
     "notebook-extension/tracker": {

@@ -70,7 +70,8 @@ def main() -> None:
                     device_scale_factor=SCALE,
                     color_scheme=SCHEMES[ending],
                 )
-                page.goto(f"{file.as_uri()}#{rung}/0/{LANE}/{document['start']}")
+                warp, step = document["start"]
+                page.goto(f"{file.as_uri()}#{rung}/{warp}/{LANE}/{step}")
                 take_access(page, f"{name}{ending}")
         with serving(Path(home)) as lab:
             take_panels(browser, lab)

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import (
+    COLLAPSE,
     OTHERS,
     RESTART,
     THEME,
@@ -46,7 +47,6 @@ CLIPPED = """page => [...page.querySelectorAll('*')]
     .filter(part => part.checkVisibility() && part.clientWidth > 0
     && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
     .map(part => part.outerHTML)"""
-COLLAPSE = "() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }"
 
 
 @pytest.fixture(scope="module")

@@ -1,71 +1,103 @@
-// What a warp touches, step by step: in a notebook as an anywidget, and on a page whose address has
-// what is chosen, #kernel/warp/lane/step. Python (worklog.viewer.accesses) computes the counts and
-// the text about each access; here they are placed.
+// What a block touches, step by step: in a notebook as an anywidget, and on a page whose address has
+// what is chosen, #kernel/warp/lane/step/level/block. Python (worklog.viewer.accesses) computes the
+// counts and the text about each access; here they are placed.
 
-const KEYS = "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp; hover or tap a lane, a cell, or C";
+const KEYS =
+    "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp, + − zoom; hover over or tap a lane, a cell, or C";
+// The choice among the parts of each level.
+const CHOICES = {
+    grid: "blockChoice",
+    block: "warpChoice",
+    warp: "laneChoice",
+    lane: "laneChoice",
+};
+
+const MOST_ACROSS = 8; // blocks next to each other
 
 function clamped(number, count) {
     return Math.min(Math.max(0, number), count - 1);
 }
 
 class AccessView {
+    // model: has the documents of worklog.viewer.accesses by kernel, `of_page` if the address has
+    // what is chosen, and `of_pair` if another view is next to it
     constructor(model, root) {
         this.documents = model.get("documents");
         this.names = Object.keys(this.documents);
-        this.isPage = model.get("of_page"); // the address has what is chosen
-        this.state = { kernel: this.names[0], warp: 0, lane: 0, step: 0 };
+        this.isPage = model.get("of_page");
+        this.isPaired = model.get("of_pair");
+        this.onGo = () => {}; // called after the user changes what is chosen
+        this.state = { kernel: this.names[0], block: 0, level: "warp", warp: 0, lane: 0, step: 0 };
         this.shown = null; // the kernel's document
         this.accesses = null; // the warp's
+        this.tiles = []; // the tile along K of each
         this.cells = []; // of memory, as they are drawn
         this.owners = null; // see storesOfC()
         this.makeParts();
         this.listen();
-        root.append(make("div", { class: "worklog access" }, this.view));
+        root.append(
+            this.isPaired ? this.view : make("div", { class: "worklog access" }, this.view),
+        );
     }
 
     makeParts() {
         const choose = (place) => this.open(this.names[place]);
         this.kernel = dropDown("kernel", this.names, choose);
         this.warp = dropDown("warp", [], (place) => this.go({ warp: place }));
+        this.name = make("b", {});
         this.about = make("p", { class: "source" });
         this.head = make("div", { class: "said", role: "status" });
-        const region = { tabindex: 0, role: "region", "aria-label": "source" };
-        this.code = make("div", { class: "listing", ...region });
-        this.lanes = make("fieldset", { class: "lanes" });
-        this.lanes.append(make("legend", {}, "Lanes of the warp"), ...this.laneLabels());
-        this.memory = make("div", { class: "memory" });
+        this.code = make("div", { class: "listing", tabindex: 0, role: "region" });
+        this.makeLevels();
         this.matrices = make("div", { class: "matrices" });
         this.roll = make("div", { class: "piano" });
         this.slider = make("input", { type: "range", min: 0, "aria-label": "step" });
-        const top = make("div", { class: "top" }, this.choices(), this.head);
-        const warp = make("div", { class: "warp" }, this.lanes, this.memory);
+        this.tile = new TileSlider((tile) => this.moveToTile(tile));
+        const top = make("div", { class: "top" }, this.choices(), this.zoom.box, this.head);
         const keys = make("p", { class: "source" }, KEYS);
-        const time = make("div", { class: "time" }, this.roll, this.slider, this.buttons(), keys);
-        this.view = make("div", { class: "all" }, top, this.code, warp, this.matrices, time);
+        const sliders = [this.roll, this.slider, this.tile.box];
+        const time = make("div", { class: "time" }, ...sliders, this.buttons(), keys);
+        this.view = make("div", { class: "all" }, top, this.code, this.level, this.matrices, time);
+    }
+
+    makeLevels() {
+        this.zoom = new ZoomControl((level) => this.go({ level }));
+        this.blockChoice = new Choice(
+            "of-grid",
+            "Blocks of the grid",
+            (block) => this.go({ block }),
+            (block) => this.zoomIn({ block, level: "block" }),
+        );
+        this.warpChoice = new Choice(
+            "of-block",
+            "Warps of the block: threads",
+            (warp) => this.go({ warp }),
+            (warp) => this.zoomIn({ warp, level: "warp" }),
+        );
+        this.laneChoice = new Choice(
+            "lanes",
+            "Lanes of the warp",
+            (lane) => this.go({ lane }),
+            (lane) => this.zoomIn({ lane, level: "lane" }),
+        );
+        this.laneChoice.offer(range(LANES), (lane) => this.go({ lane }));
+        this.lanes = this.laneChoice.box;
+        this.laneTable = make("div", { class: "of-lane" });
+        this.memory = make("div", { class: "memory" });
+        const choices = [this.blockChoice.box, this.warpChoice.box, this.lanes];
+        this.level = make("div", { class: "warp" }, ...choices, this.laneTable, this.memory);
     }
 
     choices() {
         const choices = make("p", { class: "choices" });
+        if (this.isPaired) {
+            choices.append(this.name);
+        }
         if (this.names.length > 1) {
             choices.append(make("label", {}, "kernel ", this.kernel));
         }
         choices.append(make("label", {}, "warp ", this.warp), this.about);
         return choices;
-    }
-
-    laneLabels() {
-        const group = `lane-${Math.random()}`;
-        return range(LANES).map((lane) => {
-            const input = make("input", { type: "radio", name: group });
-            const label = make("label", {}, input, make("span", {}, String(lane)));
-            input.addEventListener("change", () => this.go({ lane }));
-            label.addEventListener("pointerenter", (event) => {
-                if (event.pointerType === "mouse") {
-                    this.go({ lane });
-                }
-            });
-            return label;
-        });
     }
 
     buttons() {
@@ -79,31 +111,52 @@ class AccessView {
         );
     }
 
-    // Shows another kernel, from its first wasteful access on, or from what is chosen.
+    // Shows a kernel from its first wasteful access on, or from what is chosen.
     open(name, chosen = {}) {
-        this.shown = this.documents[name];
+        this.shown = completed(this.documents[name]);
         this.accesses = null;
         this.owners = null;
-        const { start, steps, idea, about, notes } = this.shown;
+        const { start, steps, block, blocks } = this.shown;
         const [warp, step] = start;
+        const warps = [...steps.keys()];
         this.kernel.value = name;
-        const warps = steps.map((_, number) => make("option", {}, String(number)));
-        this.warp.replaceChildren(...warps);
-        this.about.textContent = [idea, about, ...notes].filter(Boolean).join(" · ");
+        this.name.textContent = name;
+        this.code.setAttribute("aria-label", `source of ${name}`);
+        this.warp.replaceChildren(...warps.map((number) => make("option", {}, String(number))));
+        this.warpChoice.offer(warps);
+        this.warpChoice.labelsOf((number) => ({ lines: [threadsText(number)] }));
+        this.blockChoice.offer(blocks.map(([number]) => number));
+        this.placeBlocks();
         this.listSource();
-        this.go({ kernel: name, warp, lane: 0, step, ...chosen });
+        this.go({ kernel: name, block, warp, lane: 0, step, ...chosen });
     }
 
-    // Changes what is chosen: kernel, warp, lane or step.
+    // Puts the blocks where they are in the grid, if all of them are there and fit next to each
+    // other, and says what each computes if that fits, too.
+    placeBlocks() {
+        const { grid, blocks } = this.shown;
+        const [across] = grid;
+        const isGrid = blocks.length === blockCount(grid) && across <= MOST_ACROSS;
+        const { style } = this.blockChoice.labels;
+        style.gridTemplateColumns = isGrid ? `repeat(${across}, minmax(0, 1fr))` : "";
+        if (across <= MOST_ACROSS / 2) {
+            this.blockChoice.labelsOf((number) => ({ lines: blockLines(this.shown, number) }));
+        }
+    }
+
+    // Changes what is chosen: kernel, block, warp, lane, step, or the level of zoom.
     go(change) {
         const { state, shown } = this;
-        const warpBefore = state.warp;
+        const before = { ...state };
         Object.assign(state, change);
+        if (!distancesOf(shown, state.block)) {
+            state.block = shown.block;
+        }
         state.warp = clamped(state.warp, shown.steps.length);
         state.lane = clamped(state.lane, LANES);
-        if (!this.accesses || state.warp !== warpBefore) {
-            this.accesses = accessesOf(shown, state.warp);
-            this.roll.innerHTML = rollDrawing(shown.arrays, this.accesses);
+        const isOther = state.warp !== before.warp || state.block !== before.block;
+        if (!this.accesses || isOther) {
+            this.readAccesses(state.block !== before.block);
         }
         state.step = clamped(state.step, Math.max(1, this.accesses.length));
         this.warp.value = state.warp;
@@ -111,9 +164,69 @@ class AccessView {
         this.slider.value = state.step;
         this.draw();
         if (this.isPage) {
-            const address = [state.kernel, state.warp, state.lane, state.step].join("/");
-            history.replaceState(null, "", `#${address}`);
+            this.showAddress();
         }
+        this.onGo();
+    }
+
+    // Reads the accesses of the block and the warp that are chosen.
+    readAccesses(isOtherBlock) {
+        const { shown, state } = this;
+        this.accesses = accessesOf(shown, state.warp, state.block);
+        this.tiles = tilesOf(shown, this.accesses);
+        this.tile.offer(this.tiles);
+        this.roll.innerHTML = rollDrawing(shown.arrays, this.accesses);
+        if (isOtherBlock) {
+            this.owners = null;
+        }
+    }
+
+    // Keeps what is chosen in the address of the page. A level and a block are only there if they
+    // aren't the usual.
+    showAddress() {
+        const { kernel, warp, lane, step, level, block } = this.state;
+        const parts = [kernel, warp, lane, step];
+        if (level !== "warp" || block !== this.shown.block) {
+            parts.push(level, block);
+        }
+        history.replaceState(null, "", `#${parts.join("/")}`);
+    }
+
+    // Goes to a deeper level, and gives the focus to what can be chosen there.
+    zoomIn(change) {
+        const hadFocus = this.view.contains(document.activeElement);
+        this.go(change);
+        if (hadFocus) {
+            this[CHOICES[this.state.level]].focus();
+        }
+    }
+
+    zoomBy(by) {
+        const place = clamped(LEVELS.indexOf(this.state.level) + by, LEVELS.length);
+        this.zoomIn({ level: LEVELS[place] });
+    }
+
+    // Chooses what another view shows: its level, block, warp and lane, and an access of its kind.
+    follow(other) {
+        const { level, block, warp, lane } = other.state;
+        const onGo = this.onGo;
+        this.onGo = () => {};
+        this.go({ level, block, warp, lane });
+        const step = this.likeStep(other);
+        if (step !== undefined) {
+            this.go({ step });
+        }
+        this.onGo = onGo;
+    }
+
+    // The step of the access that is most like the access that another view shows.
+    likeStep(other) {
+        if (!other.accesses.length) {
+            return undefined;
+        }
+        const roles = rolesOf(this.shown, this.accesses);
+        const others = rolesOf(other.shown, other.accesses);
+        return likeAccess(roles, others, other.state.step);
     }
 
     move(by) {
@@ -136,6 +249,20 @@ class AccessView {
         }
     }
 
+    // Moves to the same access of another tile along K, or to the tile's first access.
+    moveToTile(tile) {
+        const { accesses, tiles, state } = this;
+        const { pill } = accesses[state.step].kind;
+        const ofTile = (number) => {
+            return [...accesses.keys()].filter((step) => {
+                return tiles[step] === number && accesses[step].kind.pill === pill;
+            });
+        };
+        const steps = ofTile(tile);
+        const place = ofTile(tiles[state.step]).indexOf(state.step);
+        this.go({ step: steps[clamped(place, steps.length)] ?? tiles.indexOf(tile) });
+    }
+
     lineOf(access) {
         const [line] = this.shown.pills[access.kind.pill];
         return line;
@@ -144,28 +271,30 @@ class AccessView {
     draw() {
         const { state } = this;
         const access = this.accesses[state.step];
-        for (const part of [this.memory, this.matrices, this.code]) {
-            part.classList.toggle("nothing", !access);
-        }
-        if (!access) {
-            const text = `Warp ${state.warp} touches no memory.`;
-            this.head.replaceChildren(make("p", { class: "headline" }, text));
-            return;
-        }
-        const { kind } = access;
-        this.cells = kind.lanes ? cellsOf(access) : [];
+        this.view.dataset.level = state.level;
+        this.view.classList.toggle("nothing", !access);
+        this.view.classList.toggle("bad", Boolean(access?.kind.bad));
+        this.zoom.show(state);
+        this.blockChoice.show(state.block);
+        this.warpChoice.show(state.warp);
+        this.about.textContent = aboutText(this.shown, state.block);
+        this.tile.show(this.tiles[state.step] ?? null, this.shown.depth);
+        this.cells = access?.kind.lanes ? cellsOf(access) : [];
         const own = this.cells.filter((cell) => cell.lanes.includes(state.lane));
         const groups = new Set(own.map((cell) => cell.group));
         const neighbours = this.cells.filter((cell) => groups.has(cell.group));
-        const near = this.lanesNear(kind, own, neighbours);
-        this.view.classList.toggle("bad", Boolean(kind.bad));
+        const near = this.lanesNear(access, own, neighbours);
         this.drawHead(access, near, neighbours);
-        this.drawLanes(kind, near);
+        this.drawMatrices(access);
+        if (!access) {
+            return;
+        }
+        const { kind } = access;
+        this.drawLanes(access, near);
         this.memory.innerHTML = "";
         if (this.cells.length) {
             this.memory.innerHTML = memoryDrawing(kind, this.cells, own, state.lane);
         }
-        this.drawMatrices(access);
         const step = `${state.step + 1} of ${this.accesses.length}: ${kind.text}`;
         this.slider.setAttribute("aria-valuetext", step);
         const cursor = this.roll.querySelector("i");
@@ -174,86 +303,52 @@ class AccessView {
     }
 
     // The other lanes in the lane's sectors, or those that want another word of its banks.
-    lanesNear(kind, own, neighbours) {
-        const others = kind.rows ? neighbours.filter((cell) => !own.includes(cell)) : neighbours;
+    lanesNear(access, own, neighbours) {
+        const inBanks = access?.kind.rows;
+        const others = inBanks ? neighbours.filter((cell) => !own.includes(cell)) : neighbours;
         const lanes = new Set(others.flatMap((cell) => cell.lanes));
         lanes.delete(this.state.lane);
         return lanes;
     }
 
+    // What is chosen, in sentences: at the level of the grid and of a block, the access comes last.
     drawHead(access, near, neighbours) {
-        const { kind } = access;
-        const cost = make("b", {}, unbroken(kind.cost));
-        this.head.replaceChildren(
-            make("p", { class: "headline" }, `${kind.text}: `, cost),
-            make("p", {}, this.laneText(access, near, neighbours)),
-        );
-    }
-
-    drawLanes(kind, near) {
-        [...this.lanes.querySelectorAll("label")].forEach((label, lane) => {
-            label.classList.toggle("idle", !kind.lanes || kind.lanes[lane] === null);
-            label.classList.toggle("near", near.has(lane));
-            label.firstChild.checked = lane === this.state.lane;
+        const { shown, state } = this;
+        const { kind } = access ?? {};
+        const cost = access
+            ? [`${kind.text}: `, make("b", {}, unbroken(kind.cost))]
+            : [`Warp ${state.warp} touches no memory.`];
+        const paragraphs = [];
+        if (state.level === "grid") {
+            paragraphs.push(...blockTexts(shown, state.block), cost);
+        } else if (state.level === "block") {
+            paragraphs.push(...warpTexts(state.warp, this.accesses, this.ours().length), cost);
+        } else {
+            paragraphs.push(cost);
+            if (access) {
+                paragraphs.push(laneText(shown, access, state, near, neighbours));
+            }
+        }
+        const parts = paragraphs.map((texts, place) => {
+            return make("p", { class: place ? "" : "headline" }, ...[texts].flat());
         });
+        this.head.replaceChildren(...parts);
     }
 
-    // A sentence about the lane. neighbours: the cells of its sectors, or of its banks in its phase
-    laneText(access, near, neighbours) {
+    drawLanes(access, near) {
         const { kind } = access;
-        const { warp, lane } = this.state;
-        const subject = `Lane ${lane} (thread ${LANES * warp + lane})`;
-        if (!kind.lanes) {
-            return "No lane has an address of its own.";
-        }
-        if (kind.lanes[lane] === null) {
-            return `${subject} takes no part.`;
-        }
-        if (kind.rows) {
-            return `${subject}: ${this.bankText(access, near, neighbours)}`;
-        }
-        return `${subject}: ${this.sectorText(access, near, neighbours)}`;
-    }
-
-    bankText(access, near, neighbours) {
-        const { kind } = access;
-        const first = firstWord(access, this.state.lane) % BANKS;
-        const last = first + wordsOfLane(kind) - 1;
-        const banks = last > first ? `banks ${first} to ${last}` : `bank ${first}`;
-        const [element] = elementsOfLane(this.shown, access, this.state.lane);
-        let verb = "at";
-        if (element) {
-            verb = kind.writes ? "gets" : "holds";
-        }
-        const text = `${banks}, ${verb} ${this.placeText(access, element)}`;
-        if (!neighbours.length) {
-            return `${text}.`;
-        }
-        const others = near.size ? lanesText(near.size, "want") : "no lane wants";
-        return `${text}; ${others} another word of the same bank.`;
-    }
-
-    sectorText(access, near, neighbours) {
-        const [element] = elementsOfLane(this.shown, access, this.state.lane);
-        const others = near.size
-            ? `${lanesText(near.size, "share")} its sector`
-            : "alone in its sector";
-        const text = `${this.placeText(access, element)}; ${others}`;
-        const unused = neighbours.filter((cell) => !cell.lanes.length).length;
-        if (!unused) {
-            return `${text}, which is used in full.`;
-        }
-        const bytes = WORD_BYTES * unused;
-        return `${text}, of which this access does not use ${bytes} of 32 bytes.`;
-    }
-
-    // The lane's first element, or its byte if the element isn't known.
-    placeText({ kind, byte, name }, element) {
-        if (element) {
-            return `${element.matrix}[${element.row}][${element.column}]`;
-        }
-        const memory = kind.rows ? "shared memory" : name;
-        return `byte ${byte + kind.lanes[this.state.lane]} of ${memory}`;
+        const isWarp = this.state.level === "warp";
+        const memory = kind.lanes ? `: byte of ${memoryText(access)}` : "";
+        this.laneChoice.legend.textContent = `Lanes of the warp${isWarp ? memory : ""}`;
+        this.laneChoice.labelsOf((lane) => {
+            const isIdle = !kind.lanes || kind.lanes[lane] === null;
+            return {
+                checked: lane === this.state.lane,
+                classes: { idle: isIdle, near: near.has(lane) },
+                lines: isIdle || !isWarp ? [] : [String(byteOf(access, lane))],
+            };
+        });
+        this.laneTable.replaceChildren(laneTable(laneRows(this.shown, access, this.state)));
     }
 
     // The elements of C by row and column, with the warp and the lane that store each.
@@ -263,7 +358,7 @@ class AccessView {
         }
         this.owners = new Map();
         this.shown.steps.forEach((_, warp) => {
-            const accesses = accessesOf(this.shown, warp);
+            const accesses = accessesOf(this.shown, warp, this.state.block);
             const stores = accesses.filter(({ kind, name }) => {
                 return kind.writes && kind.lanes && name === "C";
             });
@@ -282,31 +377,60 @@ class AccessView {
         }
     }
 
+    // The elements of C that the warp stores.
+    ours() {
+        return [...this.storesOfC().values()].filter(({ warp }) => warp === this.state.warp);
+    }
+
     drawMatrices(access) {
+        const { shown, state } = this;
         this.matrices.innerHTML = "";
-        if (Object.keys(this.shown.matrices).length) {
-            this.layout = productLayout(this.shown);
-            const layers = this.productLayers(access);
-            const { lane } = this.state;
-            this.matrices.innerHTML = productDrawing(this.shown, this.layout, layers, lane);
+        if (!Object.keys(shown.matrices).length) {
+            return;
         }
+        const tile = this.tiles[state.step] ?? null;
+        const k = tile === null ? null : tile * shown.depth;
+        const parts = partsOf(shown, state.block);
+        const isGrid = state.level === "grid";
+        this.layout = productLayout(isGrid ? wholeParts(shown) : drawnParts(parts, k));
+        const frames = tileRectangles(this.layout, parts, k, shown.depth);
+        if (isGrid) {
+            this.matrices.innerHTML = gridDrawing(shown, this.layout, state.block, frames);
+            return;
+        }
+        const layers = this.productLayers(access);
+        const title = productTitle(state.level, state, layers, frames);
+        this.matrices.innerHTML = productDrawing(this.layout, layers, frames, title);
     }
 
     // The elements to draw by class, in the order of drawing.
     productLayers(access) {
         const { shown, state } = this;
-        const { kind } = access;
-        const used = elementsOf(shown, access);
+        const ours = this.ours();
+        const used = access ? elementsOf(shown, access) : [];
+        if (state.level === "block") {
+            return { ...this.warpLayers(), ours, used };
+        }
+        const { kind } = access ?? { kind: {} };
         const isGlobal = kind.lanes && !kind.rows;
-        const ours = [...this.storesOfC().values()].filter(({ warp }) => warp === state.warp);
+        const isLane = state.level === "lane";
         return {
-            tile: this.tileOf(access),
-            ours,
+            tile: access ? this.tileOf(access) : [],
+            ours: isLane ? [] : ours,
             pale: isGlobal ? inSectors(used) : [],
-            used,
+            used: isLane ? [] : used,
             mine: ours.filter(({ lane }) => lane === state.lane),
             own: kind.lanes ? elementsOfLane(shown, access, state.lane) : [],
         };
+    }
+
+    // The elements of C of all warps, in four shades.
+    warpLayers() {
+        const layers = { shade0: [], shade1: [], shade2: [], shade3: [] };
+        for (const element of this.storesOfC().values()) {
+            layers[`shade${element.warp % 4}`].push(element);
+        }
+        return layers;
     }
 
     // The elements that the warp reads from shared memory between the same two waits.
@@ -326,7 +450,7 @@ class AccessView {
                 parts.push(make("div", {}, "…"));
             }
             numberBefore = number;
-            const line = make("div", { "data-line": number }, make("code", {}, text || " "));
+            const line = make("div", { "data-line": number }, codeOf(text));
             const pills = this.pillsOf(number);
             if (pills.length) {
                 line.append(make("p", {}, ...pills));
@@ -383,37 +507,65 @@ class AccessView {
     }
 
     listen() {
-        onPoint(this.memory, (x, y) => this.pointAtMemory(x, y));
-        onPoint(this.matrices, (x, y) => this.pointAtProduct(x, y));
+        onPoint(this.memory, (x, y, event) => this.pointAtMemory(x, y, event));
+        onPoint(this.matrices, (x, y, event) => this.pointAtMatrices(x, y, event));
         onPoint(this.roll, (x, _, event) => this.pointAtRoll(x, event), true);
         this.slider.addEventListener("input", () => {
             this.go({ step: Number(this.slider.value) });
         });
     }
 
-    pointAtMemory(x, y) {
+    pointAtMemory(x, y, event) {
         const cell = this.cells.find((cell) => {
             return x >= cell.x && x < cell.x + 1 && y >= cell.y && y < cell.y + 1.2;
         });
-        if (cell?.lanes.length && !cell.lanes.includes(this.state.lane)) {
-            this.go({ lane: cell.lanes[0] });
+        if (!cell?.lanes.length) {
+            return;
         }
+        const lane = cell.lanes.includes(this.state.lane) ? this.state.lane : cell.lanes[0];
+        this.point({ lane }, "lane", event);
     }
 
-    pointAtProduct(x, y) {
-        const { row, column } = elementOfC(this.shown, this.layout, x, y);
-        const owner = this.storesOfC().get(`${row}/${column}`);
+    pointAtMatrices(x, y, event) {
+        const element = elementOfC(this.layout, x, y);
+        if (this.state.level === "grid") {
+            this.pointAtGrid(element, event);
+            return;
+        }
+        const owner = this.storesOfC().get(`${element.row}/${element.column}`);
         if (!owner) {
             return;
         }
         const { warp, lane } = owner;
-        if (warp !== this.state.warp || lane !== this.state.lane) {
-            this.go({ warp, lane });
+        if (this.state.level === "block") {
+            this.point({ warp }, "warp", event);
+        } else {
+            this.point({ warp, lane }, "lane", event);
+        }
+    }
+
+    // A mouse that hovers over the grid chooses no block: the picture stays as it is.
+    pointAtGrid(element, event) {
+        const numbers = this.shown.blocks.map(([number]) => number);
+        const block = numbers.find((number) => {
+            return isInPart(partsOf(this.shown, number).C, element);
+        });
+        if (block !== undefined && event.type === "click") {
+            this.zoomIn({ block, level: "block" });
+        }
+    }
+
+    // Chooses what a mouse hovers over; a click also opens it.
+    point(part, level, { type }) {
+        if (type === "click") {
+            this.zoomIn({ ...part, level });
+        } else if (Object.entries(part).some(([name, number]) => this.state[name] !== number)) {
+            this.go(part);
         }
     }
 
     pointAtRoll(x, event) {
-        const isPressed = event.buttons || event.type === "pointerdown";
+        const isPressed = event.buttons || event.type === "click";
         const step = Math.floor(x);
         if (isPressed && this.accesses[step]) {
             this.go({ step });
@@ -423,48 +575,68 @@ class AccessView {
     onKey(event) {
         const isOnPage = this.isPage && event.target === document.body;
         const isHere = this.view.contains(event.target) || isOnPage;
-        if (!event.key.startsWith("Arrow") || !isHere) {
+        const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
+        if (!isHere || hasModifier || !this.hasKey(event)) {
             return;
         }
-        event.stopPropagation(); // JupyterLab moves between cells with the arrow keys
-        if (event.target.matches("select, input")) {
-            return;
+        // In JupyterLab, arrow keys move between cells, and Enter edits a cell.
+        event.stopPropagation();
+        const isArrow = event.key.startsWith("Arrow");
+        if (!isArrow || !event.target.matches("select, input")) {
+            event.preventDefault();
+            this.act(event);
         }
-        event.preventDefault();
-        const by = /Right|Down/.test(event.key) ? 1 : -1;
-        if (/Up|Down/.test(event.key)) {
+    }
+
+    // Whether a key is for the viewer. Enter is, on a radio button of a block, a warp or a lane.
+    hasKey({ key, target }) {
+        return /^(Arrow.*|[+-])$/.test(key) || (key === "Enter" && target.matches(".choice input"));
+    }
+
+    act({ key, shiftKey, target }) {
+        const by = /Right|Down|\+/.test(key) ? 1 : -1;
+        if (key === "Enter") {
+            [this.blockChoice, this.warpChoice, this.laneChoice].some((choice) =>
+                choice.openAt(target),
+            );
+        } else if (key === "+" || key === "-") {
+            this.zoomBy(by);
+        } else if (/Up|Down/.test(key)) {
             this.go({ warp: this.state.warp + by });
-        } else if (event.shiftKey) {
+        } else if (shiftKey) {
             this.moveOnLine(by);
         } else {
             this.move(by);
         }
     }
 
-    // Opens what the address says: #kernel/warp/lane/step.
+    // Opens what the address says: #kernel/warp/lane/step, and then a level and a block.
     openAddress() {
         const address = decodeURIComponent(location.hash.slice(1));
-        const [name, ...numbers] = address.split("/");
+        const [name, warp, lane, step, level, block] = address.split("/");
         if (!(name in this.documents)) {
             this.open(this.names[0]);
             return;
         }
         const chosen = {};
-        ["warp", "lane", "step"].forEach((part, place) => {
-            if (/^\d+$/.test(numbers[place] ?? "")) {
-                chosen[part] = Number(numbers[place]);
+        for (const [part, number] of Object.entries({ warp, lane, step, block })) {
+            if (/^\d+$/.test(number ?? "")) {
+                chosen[part] = Number(number);
             }
-        });
+        }
+        chosen.level = LEVELS.includes(level) ? level : "warp";
         this.open(name, chosen);
     }
 }
 
-function lanesText(count, verb) {
-    return count === 1 ? `1 lane ${verb}s` : `${count} lanes ${verb}`;
+// A line of source. If it wraps, it goes on to the right of where it begins.
+function codeOf(text) {
+    const indent = text.length - text.trimStart().length;
+    return make("code", { style: `--indent: ${indent}` }, text || " ");
 }
 
-// Calls `act` with the point of a drawing that a mouse hovers over or that a finger taps. A finger
-// that moves counts if `followsFinger`.
+// Calls `act` with the point of a drawing that a mouse hovers over or that is clicked. A finger that
+// moves counts if `followsFinger`.
 function onPoint(part, act, followsFinger = false) {
     const onEvent = (event) => {
         const drawing = part.querySelector("svg");
@@ -479,19 +651,25 @@ function onPoint(part, act, followsFinger = false) {
         act(x, y, event);
     };
     part.addEventListener("pointermove", onEvent);
-    part.addEventListener("pointerdown", onEvent);
+    part.addEventListener("click", onEvent);
 }
 
-function render({ model, el }) {
-    const view = new AccessView(model, el);
-    const onKey = (event) => view.onKey(event);
-    window.addEventListener("keydown", onKey, true);
+function openOne(model, root) {
+    const view = new AccessView(model, root);
     if (view.isPage) {
         window.addEventListener("hashchange", () => view.openAddress());
         view.openAddress();
     } else {
         view.open(view.names[0]);
     }
+    return [view];
+}
+
+function render({ model, el }) {
+    const isPair = model.get("of_pair");
+    const views = isPair ? openPair(model.get("documents"), el) : openOne(model, el);
+    const onKey = (event) => views.forEach((view) => view.onKey(event));
+    window.addEventListener("keydown", onKey, true);
     return () => window.removeEventListener("keydown", onKey, true);
 }
 

@@ -70,89 +70,147 @@ function memoryLegend(colours, cells, lane) {
     return `<p class="legend">${html.join("")}</p>`;
 }
 
-// The part of a matrix that is drawn.
-function drawnPart(shown, matrix) {
-    const [, , top, left, rows, columns] = shown.matrices[matrix] ?? [0, 0, 0, 0, 0, 0];
-    return { top, left, rows, columns };
-}
-
-function isDrawn(shown, { matrix, row, column }) {
-    const { top, left, rows, columns } = drawnPart(shown, matrix);
+// Whether a part of a matrix has an element.
+function isInPart(part, { row, column }) {
+    const { top, left, rows, columns } = part ?? { top: 0, left: 0, rows: 0, columns: 0 };
     return row >= top && column >= left && row < top + rows && column < left + columns;
 }
 
 // The corners of the matrices: C is below B, and to the right of A.
-function productLayout(shown) {
-    const a = drawnPart(shown, "A");
-    const b = drawnPart(shown, "B");
-    const c = drawnPart(shown, "C");
-    const columns = Math.max(c.columns, b.columns);
-    const gap = Math.max(4, (a.columns + columns) / 14);
-    const right = a.columns + gap;
-    const low = b.rows + gap;
+function productLayout(parts) {
+    const nothing = { rows: 0, columns: 0 };
+    const { A = nothing, B = nothing, C = nothing } = parts;
+    const columns = Math.max(C.columns, B.columns);
+    const gap = Math.max(4, (A.columns + columns) / 14);
+    const right = A.columns + gap;
+    const low = B.rows + gap;
     return {
+        parts,
         corners: { A: [0, low], B: [right, 0], C: [right, low] },
         width: right + columns,
-        height: low + Math.max(c.rows, a.rows),
+        height: low + Math.max(C.rows, A.rows),
     };
 }
 
-function placeOf(shown, layout, { matrix, row, column }) {
+function isDrawn(layout, element) {
+    return isInPart(layout.parts[element.matrix], element);
+}
+
+function placeOf(layout, { matrix, row, column }) {
     const [x, y] = layout.corners[matrix];
-    const { top, left } = drawnPart(shown, matrix);
+    const { top, left } = layout.parts[matrix];
     return [x + column - left, y + row - top];
 }
 
 // The element of C at a point of the drawing.
-function elementOfC(shown, layout, x, y) {
-    const [cornerX, cornerY] = layout.corners.C;
-    const { top, left } = drawnPart(shown, "C");
+function elementOfC({ parts, corners }, x, y) {
+    const [cornerX, cornerY] = corners.C;
+    const { top, left } = parts.C ?? { top: 0, left: 0 };
     return { row: Math.floor(y - cornerY) + top, column: Math.floor(x - cornerX) + left };
 }
 
-// The matrices. `layers` maps a class to elements, in the order of drawing.
-function productDrawing(shown, layout, layers, lane) {
-    const names = Object.keys(shown.matrices);
-    const parts = names.map((name) => matrixFrame(shown, layout, name));
-    for (const [className, elements] of Object.entries(layers)) {
-        parts.push(elementSquares(shown, layout, className, elements));
+// The part of a matrix that is in both of two parts; null if there is none.
+function commonPart(one, other) {
+    const top = Math.max(one.top, other.top);
+    const left = Math.max(one.left, other.left);
+    const rows = Math.min(one.top + one.rows, other.top + other.rows) - top;
+    const columns = Math.min(one.left + one.columns, other.left + other.columns) - left;
+    return rows > 0 && columns > 0 ? { top, left, rows, columns } : null;
+}
+
+// A rectangle around a part of a matrix, as far as it is drawn.
+function partRectangle(layout, className, matrix, part) {
+    const shown = commonPart(part, layout.parts[matrix]);
+    if (!shown) {
+        return "";
     }
-    parts.push(guide(shown, layout, layers));
-    const drawing = svg(layout.width, layout.height, parts.join(""));
-    const labels = names.map((name) => matrixLabel(shown, layout, name));
+    const [x, y] = placeOf(layout, { matrix, row: shown.top, column: shown.left });
+    const size = `width="${shown.columns}" height="${shown.rows}"`;
+    return `<rect class="${className}" x="${x}" y="${y}" ${size}/>`;
+}
+
+// The tile of A and of B that a block multiplies at a step along K.
+function tileRectangles(layout, parts, k, depth) {
+    if (k === null) {
+        return "";
+    }
+    const { A, B } = parts;
+    const ofA = A && partRectangle(layout, "slab", "A", { ...A, left: k, columns: depth });
+    const ofB = B && partRectangle(layout, "slab", "B", { ...B, top: k, rows: depth });
+    return `${ofA ?? ""}${ofB ?? ""}`;
+}
+
+// The matrices of a block. `layers` maps a class to elements, in the order of drawing.
+function productDrawing(layout, layers, tile, title) {
+    const parts = [];
+    for (const [className, elements] of Object.entries(layers)) {
+        parts.push(elementSquares(layout, className, elements));
+    }
+    if (layers.own) {
+        parts.push(guide(layout, layers));
+    }
+    return matricesDrawing(layout, parts.join("") + tile, title);
+}
+
+// All matrices, with the parts that each block and the chosen block touch.
+function gridDrawing(shown, layout, block, tile) {
+    const rectangles = [];
+    for (const [other] of shown.blocks) {
+        const { C } = partsOf(shown, other);
+        if (C) {
+            rectangles.push(partRectangle(layout, "edge", "C", C));
+        }
+    }
+    for (const [matrix, part] of Object.entries(partsOf(shown, block))) {
+        rectangles.push(partRectangle(layout, "ours", matrix, part));
+    }
+    const title = `<b>C = A·B</b>: the blocks over C, and what block ${block} touches`;
+    return matricesDrawing(layout, rectangles.join("") + tile, title + tileTitle(tile));
+}
+
+function tileTitle(tile) {
+    return tile ? "; framed: the tile along K" : "";
+}
+
+// The frames of the matrices with their names, and what is drawn in them.
+function matricesDrawing(layout, inside, title) {
+    const names = Object.keys(layout.parts);
+    const frames = names.map((name) => {
+        return partRectangle(layout, "frame", name, layout.parts[name]);
+    });
+    const drawing = svg(layout.width, layout.height, frames.join("") + inside);
+    const labels = names.map((name) => matrixLabel(layout, name));
     const style = `max-width:${(30 * layout.width) / layout.height}rem`;
-    const title = productTitle(lane, layers.tile.length > 0);
     const product = `<div class="product" style="${style}">${drawing}${labels.join("")}</div>`;
     return `<p>${title}</p> ${product}`;
 }
 
-function productTitle(lane, hasTile) {
-    const ofC = `in C, the warp's elements and lane ${lane}'s`;
-    const title = `<b>C = A·B</b>: what the block touches; ${ofC}`;
-    if (!hasTile) {
+function productTitle(level, { warp, lane }, layers, tile) {
+    if (level === "block") {
+        return `<b>C = A·B</b>: the warps over C, and warp ${warp}'s elements${tileTitle(tile)}`;
+    }
+    const mine = level === "lane" ? `lane ${lane}'s` : `the warp's elements and lane ${lane}'s`;
+    const title = `<b>C = A·B</b>: what the block touches; in C, ${mine}${tileTitle(tile)}`;
+    if (!layers.tile.length) {
         return title;
     }
     return `${title}; tinted: what the warp reads from shared memory between two waits`;
 }
 
-function matrixFrame(shown, layout, name) {
+// The name and size of a matrix. C's ends where C does: A's, to its left, may be wider than A.
+function matrixLabel(layout, name) {
     const [x, y] = layout.corners[name];
-    const { rows, columns } = drawnPart(shown, name);
-    return `<rect class="frame" x="${x}" y="${y}" width="${columns}" height="${rows}"/>`;
-}
-
-function matrixLabel(shown, layout, name) {
-    const [x, y] = layout.corners[name];
-    const { rows, columns } = drawnPart(shown, name);
-    const style = `left:${(100 * x) / layout.width}%;top:${(100 * y) / layout.height}%`;
+    const { rows, columns } = layout.parts[name];
+    const side = name === "C" ? "right:0" : `left:${(100 * x) / layout.width}%`;
+    const style = `${side};top:${(100 * y) / layout.height}%`;
     return `<span style="${style}"><b>${name}</b> ${rows} × ${columns}</span>`;
 }
 
-function elementSquares(shown, layout, className, elements) {
+function elementSquares(layout, className, elements) {
     const places = new Map();
     for (const element of elements) {
-        if (isDrawn(shown, element)) {
-            const place = placeOf(shown, layout, element);
+        if (isDrawn(layout, element)) {
+            const place = placeOf(layout, element);
             places.set(String(place), place);
         }
     }
@@ -160,14 +218,14 @@ function elementSquares(shown, layout, className, elements) {
 }
 
 // A line from the lane's element of A or B to the row or column of C where it is needed.
-function guide(shown, layout, { own, mine }) {
-    const from = own.find((element) => isDrawn(shown, element));
-    const to = mine.find((element) => isDrawn(shown, element));
+function guide(layout, { own, mine }) {
+    const from = own.find((element) => isDrawn(layout, element));
+    const to = mine.find((element) => isDrawn(layout, element));
     if (!from || !to || from.matrix === "C") {
         return "";
     }
-    const [x, y] = placeOf(shown, layout, from);
-    const [toX, toY] = placeOf(shown, layout, to);
+    const [x, y] = placeOf(layout, from);
+    const [toX, toY] = placeOf(layout, to);
     const across = `M${x + 1} ${y + 0.5}H${toX}`;
     const down = `M${x + 0.5} ${y + 1}V${toY}`;
     return `<path class="guide" d="${from.matrix === "A" ? across : down}"/>`;

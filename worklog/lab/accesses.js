@@ -6,6 +6,8 @@ const BANKS = 32;
 const WORD_BYTES = 4;
 const SECTOR_WORDS = 8;
 const SECTORS_IN_A_ROW = 4;
+const GLOBAL = ["A", "B", "C", "workspace", "memory"]; // other arrays are in shared memory
+const MOST_SIDE = 256; // rows or columns of a matrix that are drawn
 
 function range(count) {
     return [...Array(count).keys()];
@@ -16,9 +18,32 @@ function wordsOfLane(kind) {
     return Math.max(1, kind.width / WORD_BYTES);
 }
 
+// A document with what it may lack: the grid, and the blocks whose accesses are known.
+function completed(document) {
+    const { block = 0, arrays } = document;
+    const blocks = [[block, arrays.map(() => 0)]];
+    return { grid: [1], block, blocks, depth: null, ...document };
+}
+
+// The distance of a block's accesses to each array from those of the document's block, in bytes.
+function distancesOf(shown, block) {
+    return new Map(shown.blocks).get(block);
+}
+
+// The same for a matrix, in elements.
+function elementsMoved(shown, block, matrix) {
+    const bytes = distancesOf(shown, block)[shown.arrays.indexOf(matrix)] ?? 0;
+    return bytes / WORD_BYTES;
+}
+
 // A warp's accesses in order: each has a kind, the array's name, the byte and the element where it
-// begins, and the number of waits before it.
-function accessesOf(shown, warp) {
+// begins, how far the block's elements of A and B are, and the number of waits before it.
+function accessesOf(shown, warp, block) {
+    const bytesMoved = distancesOf(shown, block);
+    const moved = {
+        A: elementsMoved(shown, block, "A"),
+        B: elementsMoved(shown, block, "B"),
+    };
     const last = shown.kinds.map(() => ({ byte: 0, element: 0 }));
     const accesses = [];
     let waits = 0;
@@ -30,7 +55,9 @@ function accessesOf(shown, warp) {
         }
         last[number].byte += bytes;
         last[number].element += elements;
-        accesses.push({ kind, name: shown.arrays[kind.array], ...last[number], waits });
+        const { element } = last[number];
+        const byte = last[number].byte + bytesMoved[kind.array];
+        accesses.push({ kind, name: shown.arrays[kind.array], byte, element, moved, waits });
     }
     return accesses;
 }
@@ -74,9 +101,9 @@ function heldElements(shown, access, offsets) {
     return known.map((offset) => {
         const number = access.element + offset;
         if (number < shown.of_a) {
-            return elementAt(shown, "A", number);
+            return elementAt(shown, "A", number + access.moved.A);
         }
-        return elementAt(shown, "B", number - shown.of_a);
+        return elementAt(shown, "B", number - shown.of_a + access.moved.B);
     });
 }
 
@@ -92,6 +119,111 @@ function globalElements(shown, access, offset) {
         const first = start + (strip * pitch) / WORD_BYTES;
         return range(bytes / WORD_BYTES).map((word) => elementAt(shown, name, first + word));
     });
+}
+
+// The parts of the matrices that a block touches.
+function partsOf(shown, block) {
+    const parts = {};
+    for (const [matrix, shape] of Object.entries(shown.matrices)) {
+        const [, allColumns, top, left, rows, columns] = shape;
+        const first = top * allColumns + left + elementsMoved(shown, block, matrix);
+        const corner = elementAt(shown, matrix, first);
+        parts[matrix] = { top: corner.row, left: corner.column, rows, columns };
+    }
+    return parts;
+}
+
+// The whole matrices, as parts.
+function wholeParts(shown) {
+    const parts = {};
+    for (const [matrix, [rows, columns]] of Object.entries(shown.matrices)) {
+        parts[matrix] = { top: 0, left: 0, rows, columns };
+    }
+    return parts;
+}
+
+// The part of K that is drawn: at most MOST_SIDE, and it has `k`.
+function drawnAlongK(first, count, k) {
+    const length = Math.min(count, MOST_SIDE);
+    const isInside = k >= first && k < first + count;
+    const start = isInside ? k - ((k - first) % length) : first;
+    return [start, Math.min(length, first + count - start)];
+}
+
+// The parts of the matrices that are drawn. k: of the tile that is shown
+function drawnParts(parts, k) {
+    const drawn = {};
+    for (const [matrix, part] of Object.entries(parts)) {
+        const rows = Math.min(part.rows, MOST_SIDE);
+        const columns = Math.min(part.columns, MOST_SIDE);
+        drawn[matrix] = { ...part, rows, columns };
+    }
+    if (parts.A) {
+        const [left, columns] = drawnAlongK(parts.A.left, parts.A.columns, k);
+        Object.assign(drawn.A, { left, columns });
+    }
+    if (parts.B) {
+        const [top, rows] = drawnAlongK(parts.B.top, parts.B.rows, k);
+        Object.assign(drawn.B, { top, rows });
+    }
+    return drawn;
+}
+
+// The first element of an access that is known.
+function firstElement(shown, access) {
+    const { kind } = access;
+    if (!kind.lanes) {
+        return elementsOf(shown, access)[0];
+    }
+    const lane = kind.lanes.findIndex((offset) => offset !== null);
+    return elementsOfLane(shown, access, lane)[0];
+}
+
+// Where an element of A or B is along K; null for C and for an unknown element.
+function placeAlongK(element) {
+    if (!element || element.matrix === "C") {
+        return null;
+    }
+    return element.matrix === "A" ? element.column : element.row;
+}
+
+// The tile along K of each access; that of the access before it if it has none of its own.
+function tilesOf(shown, accesses) {
+    let tile = null;
+    return accesses.map((access) => {
+        const k = placeAlongK(firstElement(shown, access));
+        if (k !== null && shown.depth) {
+            tile = Math.floor(k / shown.depth);
+        }
+        return tile;
+    });
+}
+
+// The kind of an access that another rung may also have, such as a read of B in shared memory.
+function roleOf(shown, { kind, name }, element) {
+    const memory = GLOBAL.includes(name) ? "global" : "shared";
+    const matrix = element?.matrix ?? (memory === "global" ? name : "");
+    return `${memory} ${kind.writes ? "write" : "read"} ${matrix}`;
+}
+
+// The role of each access, and its place along K.
+function rolesOf(shown, accesses) {
+    return accesses.map((access) => {
+        const element = firstElement(shown, access);
+        return { role: roleOf(shown, access, element), k: placeAlongK(element) ?? 0 };
+    });
+}
+
+// The step of the access that is most like an access of another rung; undefined if none is.
+// others, other: the roles of the other rung's accesses, and the place of its access
+function likeAccess(roles, others, other) {
+    const { role, k } = others[other];
+    const ofRole = (all) => [...all.keys()].filter((step) => all[step].role === role);
+    const steps = ofRole(roles);
+    const nearest = Math.min(...steps.map((step) => Math.abs(roles[step].k - k)));
+    const near = steps.filter((step) => Math.abs(roles[step].k - k) === nearest);
+    const before = ofRole(others).filter((step) => step < other && others[step].k === k);
+    return near[Math.min(before.length, near.length - 1)];
 }
 
 // The words of memory to draw, as cells: place, colour, the lanes that access the word, and a

@@ -9,13 +9,34 @@ from pathlib import Path
 PANEL_SCRIPTS = ("dom.js", "panel.js")
 RUNG_SCRIPTS = ("dom.js", "rung.js")
 BET_SCRIPTS = ("dom.js", "bet.js")
-ACCESS_SCRIPTS = ("dom.js", "accesses.js", "access_drawings.js", "access.js")
+ACCESS_SCRIPTS = (
+    "dom.js",
+    "accesses.js",
+    "access_drawings.js",
+    "access_texts.js",
+    "access_levels.js",
+    "access_pair.js",
+    "access.js",
+)
 
 
 def assets(*names: str) -> str:
-    """Return the texts of files next to this module, one after the other."""
+    """Return the texts of files next to this module, one after the other.
+
+    Scripts are without their comments and indentation, which are a quarter of a page.
+    """
     folder = Path(__file__).parent
-    return "\n\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
+    texts = [(folder / name).read_text(encoding="utf-8").strip() for name in names]
+    return "\n\n".join(
+        _without_comments(text) if name.endswith(".js") else text
+        for name, text in zip(names, texts, strict=True)
+    )
+
+
+def _without_comments(script: str) -> str:
+    """Return a script without its indentation and the lines that are comments."""
+    lines = [line.strip() for line in script.splitlines()]
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def palette(selector: str, roles: Mapping[str, str], scheme: str) -> str:

@@ -84,22 +84,45 @@ class Widget(anywidget.AnyWidget):
 
 
 class AccessView(Widget):
-    """The accesses of a warp: access.js draws the document of worklog.viewer.accesses."""
+    """The accesses of a warp: access.js draws the document of worklog.viewer.accesses.
+
+    versus: a second kernel, at the same size, in the same step of its work
+    """
 
     _esm = assets(*ACCESS_SCRIPTS)
     _css = COLOURS + assets("panel.css", "access.css")
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
+    of_pair = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> None:
-        document = accesses.access(kernel, shape, block).document
-        super().__init__(documents={document["kernel"]: document})
+    def __init__(
+        self,
+        kernel: Kernel | str,
+        shape: Size | None = None,
+        block: int = 0,
+        versus: Kernel | str | None = None,
+    ) -> None:
+        kernels = [kernel] if versus is None else [kernel, versus]
+        if versus is not None and shape is None:
+            shape = accesses.common_shape(kernels)
+        documents = dict[str, Any]()
+        for compared in kernels:
+            document = accesses.access(compared, shape, block).document
+            name = document["kernel"]
+            # A kernel and the same kernel with another tile have the same name.
+            documents[f"{name} (2)" if name in documents else name] = document
+        super().__init__(documents=documents, of_pair=versus is not None)
 
     def text(self) -> list[str]:
-        """Return the first sentence about each access."""
-        [document] = self.documents.values()
-        lines = (f"{kind['text']}: {kind['cost']}" for kind in document["kinds"] if "pill" in kind)
-        return [document["about"], *dict.fromkeys(lines)]
+        """Return the first sentence about each access of each kernel."""
+        lines = list[str]()
+        for document in self.documents.values():
+            if self.of_pair:
+                lines.append(document["kernel"])
+            kinds = [kind for kind in document["kinds"] if "pill" in kind]
+            sentences = [f"{kind['text']}: {kind['cost']}" for kind in kinds]
+            lines += [document["about"], *dict.fromkeys(sentences)]
+        return lines
 
 
 class RungView(Widget):
@@ -428,10 +451,19 @@ def timeline(kernel: Kernel | str, shape: Size | None = None, block: int = 0) ->
 
 
 @hinted
-def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> AccessView:
-    """Return the accesses of each warp of a block, step by step.
+def access(
+    kernel: Kernel | str,
+    shape: Size | None = None,
+    block: int = 0,
+    *,
+    versus: Kernel | str | None = None,
+) -> AccessView:
+    """Return the accesses of a block, step by step, from the grid down to a lane.
 
-    It is for the last line of a cell. The arguments and errors are those of
+    It is for the last line of a cell. The other arguments and the errors are those of
     worklog.viewer.accesses.access.
+
+    versus: a second kernel, which is shown next to the first one at the same size; its access is
+        always of the same kind (default shape: the smallest that has both kernels' default shapes)
     """
-    return AccessView(kernel, shape, block)
+    return AccessView(kernel, shape, block, versus)

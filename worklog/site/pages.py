@@ -65,7 +65,8 @@ def site_page(title: str, about: str, body: str) -> str:
 def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
     """Return the page of access.js for documents of worklog.viewer.accesses.
 
-    The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step.
+    The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step. A
+    level of the zoom and a block may follow: #vectorized/0/9/34/block/3.
     header: HTML above the viewer
     """
     documents = {accessed["kernel"]: accessed for accessed in accesses}

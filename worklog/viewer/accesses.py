@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.limits import WARP
 from worklog.emulator.program import Site
@@ -24,18 +23,23 @@ from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape, Size
-from worklog.viewer.trace import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
+from worklog.viewer.blocks import ReferenceBlock, compared_blocks
+from worklog.viewer.elements import code, elements_of
+from worklog.viewer.trace import (
+    FLOAT,
+    GLOBAL,
+    Executed,
+    Lanes,
+    Step,
+    buffer_of,
+    executed,
+    step_of,
+)
 
 SECTOR = 32  # bytes
 BANKS = 32  # of 4 bytes
-MAX_SIDE = 128  # rows or columns of a matrix that are shown
 FILE_SIZE = 128
 LEAST_K = 32
-# Each element of A, then B, is a different float, so that a word in shared memory identifies its
-# element.
-MIX = 0x1E3779B1
-UNMIX = pow(0x1E3779B1, -1, 1 << 23)
-FIRST_EXPONENT = 112
 
 
 @dataclass(frozen=True)
@@ -76,20 +80,9 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     Raises BadSetting for a block that the grid doesn't have and for a host function, TooLarge for
     over 100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
-    kernel = rung(kernel) if isinstance(kernel, str) else kernel
-    kernel.require_source()
-    if not kernel.grid:
-        raise BadSetting(f"{kernel.name}: give a .cu file with its --grid and --block, or a rung")
+    kernel = _runnable(kernel)
     kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
-    if shape is None:
-        tile = kernel.template
-        m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
-        shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
-        if tile:
-            # A grid that doesn't depend on the shape shares K's steps: its first block must get
-            # some steps.
-            shape = replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
-    shape = Shape.of(shape)
+    shape = default_shape(kernel) if shape is None else Shape.of(shape)
     kernel.check(shape)
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
@@ -100,10 +93,42 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     return AccessTrace(kernel, reader.run.label, reader.document())
 
 
-def _code(index: Lanes) -> NDArray[np.uint32]:
-    """Return the bits of the floats that identify elements."""
-    exponent = FIRST_EXPONENT + (index * 40503 >> 4 & 31)
-    return (exponent << 23 | index * MIX & (1 << 23) - 1).astype(np.uint32)
+def common_shape(kernels: Sequence[Kernel | str]) -> Shape:
+    """Return the smallest shape that has each kernel's default shape of access().
+
+    Raises BadSetting for a kernel without a launch.
+    """
+    runnable = [_runnable(kernel).at(Shape.of(FILE_SIZE), ARCH) for kernel in kernels]
+    shapes = [default_shape(kernel) for kernel in runnable]
+    sides = [max(sides) for sides in zip(*((s.m, s.n, s.k) for s in shapes), strict=True)]
+    shape = Shape(*sides)
+    while not all(kernel.domain.padded(shape) == shape for kernel in runnable):
+        for kernel in runnable:
+            shape = kernel.domain.padded(shape)
+    return shape
+
+
+def _runnable(kernel: Kernel | str) -> Kernel:
+    """Return a kernel with a launch, or a rung by its name. Raises BadSetting."""
+    kernel = rung(kernel) if isinstance(kernel, str) else kernel
+    kernel.require_source()
+    if not kernel.grid:
+        raise BadSetting(f"{kernel.name}: give a .cu file with its --grid and --block, or a rung")
+    return kernel
+
+
+def default_shape(kernel: Kernel) -> Shape:
+    """Return a shape with 2 x 2 tiles and a K of a few tiles.
+
+    128 for a kernel that states no tile.
+    """
+    tile = kernel.template
+    m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
+    shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
+    if not tile:
+        return shape
+    # A grid that doesn't depend on the shape shares K's steps: its first block must get some steps.
+    return replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
 
 
 VERBS = {"ld": "read", "st": "write", "atom": "update", "cp": "copy"}
@@ -143,16 +168,11 @@ class _TraceReader:
         self.block = block
         self.sizes = {"A": (shape.m, shape.k), "B": (shape.k, shape.n), "C": (shape.m, shape.n)}
         self.of_a = shape.m * shape.k
-        index = np.arange(self.of_a + shape.k * shape.n)
-        codes = _code(index).view(np.float32)
-        self.run = executed(
-            kernel, shape, block, a=codes[: self.of_a].copy(), b=codes[self.of_a :].copy()
-        )
-        bits = self.run.trace["words"]
-        elements = (bits & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
-        is_element = (elements < len(index)) & (_code(elements) == bits)
+        count = self.of_a + shape.k * shape.n
+        self.codes = code(np.arange(count)).view(np.float32)
+        self.run = self._executed(block)
         # The elements of A, then of B, in shared memory; -1: unknown.
-        self.elements = np.where(is_element, elements, -1)
+        self.elements = elements_of(self.run.trace["words"], count)
         self.kinds: list[dict[str, Any]] = []
         self.kind_numbers: dict[Any, tuple[int, int]] = {}  # the number of a kind, and its excess
         self.pills: dict[tuple[int, int, str, str], _Pill] = defaultdict(_Pill)
@@ -161,6 +181,12 @@ class _TraceReader:
         # By warp and pc, the elements that a cp.async reads.
         self.copied: dict[tuple[int, int], Lanes] = {}
         self.steps: list[list[list[int]]] = [[] for _ in range(-(-kernel.thread_count // WARP))]
+
+    def _executed(self, block: int) -> Executed:
+        """Run a block on A and B whose elements identify themselves."""
+        a = self.codes[: self.of_a].copy()
+        b = self.codes[self.of_a :].copy()
+        return executed(self.kernel, self.shape, block, a=a, b=b)
 
     def document(self) -> dict[str, Any]:
         """Return the page for access.js."""
@@ -173,10 +199,14 @@ class _TraceReader:
             "about": f"M, N, K = {self.shape.m}, {self.shape.n}, {self.shape.k} · "
             f"block {self.block} of {' × '.join(map(str, self.grid))} · "
             f"{self.kernel.thread_count} threads · {self.run.label}",
+            "grid": [*self.grid],
+            "block": self.block,
+            "blocks": self._blocks(arrays),
+            "depth": self.kernel.template.get("BK"),  # of a tile along K
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
             "arrays": arrays,
             "matrices": {
-                name: [*self.sizes[name], *self._drawn(name)]
+                name: [*self.sizes[name], *self._part(name)]
                 for name in self.sizes
                 if name in self.touched
             },
@@ -227,6 +257,22 @@ class _TraceReader:
             kind["array"] = arrays.index(kind["array"])
             kind["pill"] = pill_names.index(kind["pill"])
         return arrays
+
+    def _blocks(self, arrays: Sequence[str]) -> list[list[Any]]:
+        """Return the blocks that do what this block does, with the distance of each array.
+
+        A distance is in bytes, from this block's accesses.
+        """
+        reference = ReferenceBlock(self.kernel, self.run, self.elements, self.of_a)
+        blocks = {self.block: [0] * len(arrays)}
+        for block in compared_blocks(math.prod(self.grid)):
+            if block == self.block:
+                continue
+            run = self.run.of_block(block) if self.run.has_all_blocks else self._executed(block)
+            distances = reference.distances(run.trace)
+            if distances is not None:
+                blocks[block] = [distances.get(name, 0) for name in arrays]
+        return [[block, moved] for block, moved in sorted(blocks.items())]
 
     def _first_pill(self) -> _Pill:
         """Return the pill of the line that is shown first.
@@ -421,10 +467,10 @@ class _TraceReader:
             max(right, part[3]),
         ]
 
-    def _drawn(self, name: str) -> tuple[int, int, int, int]:
-        """Return the part of a matrix to draw: first row and column, rows and columns."""
+    def _part(self, name: str) -> tuple[int, int, int, int]:
+        """Return the touched part of a matrix: first row and column, rows and columns."""
         top, left, bottom, right = self.touched[name]
-        return top, left, min(bottom + 1 - top, MAX_SIDE), min(right + 1 - left, MAX_SIDE)
+        return top, left, bottom + 1 - top, right + 1 - left
 
     def _box(self, record: Any) -> tuple[tuple[int, int], int, int]:
         """Return a bulk copy as _read() does: `strips` rows of so many bytes."""

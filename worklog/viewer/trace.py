@@ -50,6 +50,12 @@ class Executed(NamedTuple):
     trace: NDArray[Any]
     code: Code
     label: str
+    has_all_blocks: bool  # whether the result has the traces of all blocks
+
+    def of_block(self, block: int) -> Executed:
+        """Return another block of a run that has all blocks."""
+        trace = self.result.trace
+        return self._replace(trace=trace[trace["block"] == block])
 
 
 def executed(
@@ -86,7 +92,8 @@ def executed(
         trace=True,
         only_blocks=None if needs_all_blocks else [block],
     )
-    return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
+    run = Executed(result, result.trace, compiled, label, needs_all_blocks)
+    return run.of_block(block)
 
 
 @lru_cache(maxsize=8)
@@ -140,8 +147,13 @@ def buffer_of(kernel: Kernel, addresses: Lanes, lane: int) -> tuple[str, Lanes]:
 
     The buffer is "memory" if it isn't known.
     """
-    buffers = [name for name in kernel.arguments if name in GLOBAL]
+    buffers = buffer_names(kernel)
     number, byte = divmod(addresses - FIRST_ADDRESS, SPACING)
     if 0 <= number[lane] < len(buffers):
         return buffers[number[lane]], byte
     return "memory", byte
+
+
+def buffer_names(kernel: Kernel) -> list[str]:
+    """Return the names of a kernel's buffers in the order of their addresses."""
+    return [name for name in kernel.arguments if name in GLOBAL]
