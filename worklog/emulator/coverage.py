@@ -258,9 +258,9 @@ class Coverage:
 
     @cached_property
     def by_thread(self) -> set[int]:
-        """The pcs of guarded instructions and selections that depend on the thread alone.
+        """The pcs of guarded instructions and selections that only the thread decides.
 
-        That is, on its place in its block.
+        That is, its place in its block.
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:

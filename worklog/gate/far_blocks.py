@@ -32,7 +32,9 @@ LENGTHS = 3  # drawn for K, beside the largest one
 def check_far_blocks(
     subject: Loaded, memory: Memory, largest: tuple[int, int, int], *, quick: bool
 ) -> Stage:
-    """Launch the blocks at the corners of C, with M and N at their largest. Raises LaunchFailed.
+    """Launch the blocks at the corners of C, with M and N at their largest.
+
+    Raises LaunchFailed.
 
     K is the largest one first, and then drawn. Elements must be in the class that was claimed, or
     in that of the first block at the largest K: its precision was judged before.
@@ -58,13 +60,13 @@ def check_far_blocks(
         launch = f"in the blocks at the corners of C at {launched}"
         if result.trespass:
             return failed(FAR_BLOCKS, f"{launch}: {result.trespass}")
-        for where, rms, worst in _by_corner(result, alpha, a, b):
+        for place, rms, worst in _by_corner(result, alpha, a, b):
             reached = classify(rms, worst, launched.k)
             if not count:
                 allowed = max(allowed, RANK[reached])
             count += 1
             if reached == "wrong" or RANK[reached] > allowed:
-                detail = f"class {reached} in {where}: rms {rms:.3g} u·D, largest {worst:.3g}"
+                detail = f"class {reached} in {place}: rms {rms:.3g} u·D, largest {worst:.3g}"
                 return failed(FAR_BLOCKS, f"{launch}, {detail}")
     return passed(FAR_BLOCKS, f"{len(lengths)} launches of the blocks at the corners of C, {shape}")
 
@@ -94,12 +96,12 @@ def _corner_blocks(
     [(_, _, grid, _)] = subject.launches_at(shape)[0]
     columns, rows = (*grid, 1)[:2]
     last = math.prod(grid) - 1
-    with _only({0, columns - 1, columns * (rows - 1), last}, memory):
+    with _only_blocks({0, columns - 1, columns * (rows - 1), last}, memory):
         return Buffers(memory, a, b).run(subject, alpha)
 
 
 @contextmanager
-def _only(blocks: set[int], memory: Memory) -> Iterator[None]:
+def _only_blocks(blocks: set[int], memory: Memory) -> Iterator[None]:
     """Run only these blocks of a launch, whose shape isn't one of those that were launched."""
     device = memory.device
     assert isinstance(device, EmulatedDevice)

@@ -14,10 +14,11 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import product
 
-from worklog.emulator.flow import TIMES, Flow
+from worklog.emulator.flow import Flow
 from worklog.emulator.launching import MAX_GRID, SMS, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import program_of
+from worklog.emulator.ptx import TIMES
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedKernel

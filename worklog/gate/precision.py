@@ -444,7 +444,7 @@ class _OnAnyData:
 
     @property
     def clause(self) -> str:
-        """The kinds of elements that aren't as in FP32, and with which numbers it overflows."""
+        """The kinds of elements that aren't as in FP32, and what overflows."""
         if not self.unlike:
             return ""
         kinds = list(self.unlike)
