@@ -26,7 +26,7 @@ def parts() -> dict[str, Any]:
     return {
         "core": b64encode(core).decode(),
         "layouts": portable.layouts(),
-        "worker": _scripts("records.js", "findings.js", "core.js"),
+        "worker": _scripts("records.js", "findings.js", "trace.js", "core.js"),
     }
 
 

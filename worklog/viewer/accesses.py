@@ -81,15 +81,7 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     if not kernel.grid:
         raise BadSetting(f"{kernel.name}: give a .cu file with its --grid and --block, or a rung")
     kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
-    if shape is None:
-        tile = kernel.template
-        m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
-        shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
-        if tile:
-            # A grid that doesn't depend on the shape shares K's steps: its first block must get
-            # some steps.
-            shape = replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
-    shape = Shape.of(shape)
+    shape = default_shape(kernel) if shape is None else Shape.of(shape)
     kernel.check(shape)
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
@@ -98,6 +90,32 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
         )
     reader = _TraceReader(kernel, shape, grid, block)
     return AccessTrace(kernel, reader.run.label, reader.document())
+
+
+def default_shape(kernel: Kernel) -> Shape:
+    """Return a shape with 2 x 2 tiles and a K of a few tiles; 128 without a stated tile."""
+    tile = kernel.template
+    m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
+    shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
+    if not tile:
+        return shape
+    # A grid that doesn't depend on the shape shares K's steps: its first block must get some steps.
+    return replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
+
+
+def listed_lines(kernel: Kernel) -> range:
+    """Return the lines of the kernel's function, from its signature on.
+
+    All lines of the file if the function isn't defined there.
+    """
+    text = kernel.source.splitlines()
+    definition = kernel.unit.definition(kernel.entry.partition("<")[0])
+    if definition is None or not definition.is_own:
+        return range(1, len(text) + 1)
+    first = definition.line(definition.body.start_byte)
+    while first > 1 and text[first - 2].strip():
+        first -= 1
+    return range(first, definition.line(definition.body.end_byte - 1) + 1)
 
 
 def _code(index: Lanes) -> NDArray[np.uint32]:
@@ -527,16 +545,8 @@ class _TraceReader:
         The kernel's lines begin with its signature.
         """
         text = self.kernel.source.splitlines()
-        definition = self.kernel.unit.definition(self.kernel.entry.partition("<")[0])
-        lines = {line for line, *_ in self.pills if line}
-        if definition is None or not definition.is_own:
-            lines |= {*range(1, len(text) + 1)}
-        else:
-            first = definition.line(definition.body.start_byte)
-            last = definition.line(definition.body.end_byte - 1)
-            while first > 1 and text[first - 2].strip():
-                first -= 1
-            lines |= {*range(first, last + 1)}
+        accessing_lines = {line for line, *_ in self.pills if line}
+        lines = accessing_lines | {*listed_lines(self.kernel)}
         return [[line, text[line - 1]] for line in sorted(lines)]
 
 
