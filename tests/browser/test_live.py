@@ -1,16 +1,18 @@
 """The live viewer: kernels that run in the page."""
 
+from base64 import b64encode
+
 import pytest
 
 from tests.browser.test_core import RUNGS, folder, page  # noqa: F401
-from worklog.kernel.portable import compressed
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.ladder.rungs import FP32
+from worklog.kernel.portable import compressed
 from worklog.viewer.accesses import access, default_shape
 from worklog.viewer.portable import viewable
-from worklog.problem import Shape
-from base64 import b64encode
+
 VIEW = """async ([file, options]) => emulator.view(await description(file), options)"""
+
 
 def document_in(page, kernel, shape, block):
     file = b64encode(compressed(viewable(kernel, [shape]))).decode()

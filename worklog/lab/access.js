@@ -111,9 +111,14 @@ class AccessView {
         this.slider.value = state.step;
         this.draw();
         if (this.isPage) {
-            const address = [state.kernel, state.warp, state.lane, state.step].join("/");
-            history.replaceState(null, "", `#${address}`);
+            this.showAddress();
         }
+    }
+
+    // Keeps what is chosen in the address of the page.
+    showAddress() {
+        const { kernel, warp, lane, step } = this.state;
+        history.replaceState(null, "", `#${[kernel, warp, lane, step].join("/")}`);
     }
 
     move(by) {

@@ -1,47 +1,84 @@
 """`worklog site`: a folder of pages that need no server, no network and no Python.
 
-Everything that the pages show is computed here. panel.js draws the panel as in a notebook, and
-site.js looks up the answers that a notebook's kernel would compute.
+Everything that the pages show is computed here, but for the live viewer, which runs kernels in the
+page if the emulator's core for browsers can be compiled. panel.js draws the panel as in a notebook,
+and site.js looks up the answers that a notebook's kernel would compute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
-from worklog.kernel import LADDER
-from worklog.kernel.ladder import FP32
+from worklog.errors import WorklogError
+from worklog.kernel import Kernel
 from worklog.runs import Run
 from worklog.runs.text import Progress, silent
-from worklog.site import api
+from worklog.site import api, emulator, live
 from worklog.site.chapters import chapter_pages, chapters, notebooks
 from worklog.site.front_page import CHARTS, front_page
-from worklog.site.pages import HEADER, site_page, viewer
+from worklog.site.pages import HEADER, live_viewer, site_page, viewer
 from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
+OTHER_STEPS = 1  # the core for browsers
+
+
+@dataclass(frozen=True)
+class Site:
+    """The files of a site by name."""
+
+    files: dict[str, bytes]
+    not_live: str  # why its viewer runs no kernels; "" if it does
+
 
 def site_files(
     run: Run | None = None, grid: Run | Path | None = None, progress: Progress = silent
-) -> dict[str, bytes]:
-    """Return every file of the site by name.
+) -> Site:
+    """Return every file of the site.
 
     run: for the ladder and the charts, as for `worklog figures`
     grid: for the panel (default: the panel's recording)
     progress: called at each step
     Raises BadRunFile if there is no run, NotRecorded for a grid without an unbiased reading.
     """
-    kernels = (*LADDER, *FP32)
-    steps = Steps(progress, ANSWER_STEPS + len(notebooks()) + CHARTS + len(kernels))
+    kernels = live.rungs()
+    total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS + len(kernels)
+    steps = Steps(progress, total)
     data = answers(grid, steps)
     written = chapters(steps)
     index, charts = front_page(run, written, steps)
     html = {"index.html": index, **chapter_pages(written)}
+    html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
+    pages = {name: text.encode() for name, text in html.items()}
+    steps.begin("the emulator's core for browsers")
+    try:
+        core = emulator.parts_file()
+    except WorklogError as error:
+        viewer_files = _computed_viewer(kernels, steps, str(error))
+        return Site(pages | charts | viewer_files | {"data.js": data}, str(error))
+    viewer_files = {
+        "access.html": live_viewer(live.catalogue(kernels)).encode(),
+        "emulator.js": core,
+        **live.programs(kernels, steps),
+    }
+    return Site(pages | charts | viewer_files | {"data.js": data}, "")
+
+
+def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:
+    """Return the page of the access viewer with accesses that are computed here.
+
+    reason: why the page can't run kernels
+    """
     documents = []
     for kernel in kernels:
         steps.begin(f"accesses of {kernel.name}")
         documents.append(access(kernel).document)
-    html["access.html"] = viewer(documents, HEADER)
-    html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
-    pages = {name: text.encode() for name, text in html.items()}
-    return pages | charts | {"data.js": data}
+    note = (
+        '<p class="lead">This viewer isn\'t live: it shows accesses that were computed when the site '
+        f"was written, because {escape(reason)}.</p>"
+    )
+    return {"access.html": viewer(documents, HEADER, note).encode()}

@@ -268,7 +268,32 @@ function isShared(op) {
     return ["atom", "red", "membar"].includes(op.split(".")[0]);
 }
 
-const TASKS = { run, view };
+// Runs a kernel at one of its shapes. Returns its findings, the error of a launch that doesn't end,
+// and which elements of C are wrong.
+//
+// options: shape (the place of the shape)
+async function check(module, layouts, kernel, options, report) {
+    const { shape } = kernel.shapes[options.shape];
+    const [m, n, k] = shape;
+    const a = wholeNumbers(m * k, 1);
+    const b = wholeNumbers(k * n, 2);
+    const unwritten = new Float32Array(m * n).fill(NaN);
+    const numbers = { A: a, B: b, C: unwritten };
+    const inputs = {};
+    for (const [name, values] of Object.entries(numbers)) {
+        inputs[name] = new Uint8Array(values.buffer);
+    }
+    const how = { ...options, inputs, races: true, counts: false, steps: 0 };
+    const { arguments: results, launches } = await run(module, layouts, kernel, how, report);
+    const c = new Float32Array(results.C.buffer);
+    return {
+        findings: launches.flatMap((launch) => launch.findings),
+        error: launches.at(-1).error,
+        wrong: wrongElements(c, productOf(a, b, shape), n),
+    };
+}
+
+const TASKS = { run, view, check };
 
 // Answers each message with the progress, and then with the result or an error.
 self.onmessage = async ({ data: { task, module, layouts, kernel, options } }) => {

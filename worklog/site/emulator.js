@@ -5,20 +5,20 @@ const DEFAULTS = { shape: 0, inputs: {}, races: true, counts: true, steps: 0 };
 const MOST_STEPS = 100_000; // of a trace; each has 0.8 kB
 
 // Returns the bytes of a compressed file in base64.
-async function unpacked(base64) {
+async function unzipped(base64) {
     const stream = new Blob([bytesOf(base64)]).stream();
     return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
 // Returns a kernel's description (worklog.kernel.portable) from its compressed file in base64.
 async function description(base64) {
-    return JSON.parse(new TextDecoder().decode(await unpacked(base64)));
+    return JSON.parse(new TextDecoder().decode(await unzipped(base64)));
 }
 
 class Emulator {
     // parts: what worklog.site.emulator.parts returns
     static async of(parts) {
-        const module = await WebAssembly.compile(await unpacked(parts.core));
+        const module = await WebAssembly.compile(await unzipped(parts.core));
         return new Emulator(module, parts.layouts, parts.worker);
     }
 
@@ -56,6 +56,13 @@ class Emulator {
     view(kernel, options = {}, progress = () => {}) {
         const defaults = { shape: 0, block: 0, steps: MOST_STEPS };
         return this.ask("view", kernel, { ...defaults, ...options }, progress);
+    }
+
+    // Runs all blocks, and resolves with the findings and the elements of C that are wrong.
+    //
+    // options: shape, as for `check` in core.js, and limitS
+    check(kernel, options = {}, progress = () => {}) {
+        return this.ask("check", kernel, { shape: 0, ...options }, progress);
     }
 
     ask(task, kernel, { limitS = LIMIT_S, ...options }, progress) {

@@ -17,6 +17,9 @@ from typing import Any
 from worklog.lab.assets import ACCESS_SCRIPTS, assets, palette
 from worklog.plots.style import DARK, LIGHT
 
+TOUCHES = (
+    "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
+)
 HEADER = """\
 <header><nav aria-label="worklog">
 <a href="index.html">worklog</a> <a href="index.html#story">story</a>
@@ -62,25 +65,39 @@ def site_page(title: str, about: str, body: str) -> str:
     return document(f"worklog: {title}", about, main)
 
 
-def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
+def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "", note: str = "") -> str:
     """Return the page of access.js for documents of worklog.viewer.accesses.
 
     The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step.
     header: HTML above the viewer
+    note: HTML below its title
     """
     documents = {accessed["kernel"]: accessed for accessed in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     body = filled(
         "access.html",
         header=header,
+        note=note,
         title=escape(title),
         script=assets(*ACCESS_SCRIPTS),
         data=packed(documents),
     )
     return document(
-        f"worklog: what a warp touches, {title}",
-        "What each warp of a CUDA kernel touches, from the addresses that the compiled code "
-        "executed.",
-        body,
-        assets("panel.css", "access.css"),
+        f"worklog: what a warp touches, {title}", TOUCHES, body, assets("panel.css", "access.css")
     )
+
+
+def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page that runs kernels: live.js in place of access.js alone.
+
+    catalogue: what a reader can choose (worklog.site.live)
+    """
+    scripts = ("records.js", "emulator.js", "picture.js", "live.js")
+    body = filled(
+        "live.html",
+        header=HEADER,
+        script="\n\n".join([assets(*ACCESS_SCRIPTS), *map(read_part, scripts)]),
+        catalogue=json.dumps(catalogue, ensure_ascii=False).replace("<", "\\u003c"),
+    )
+    styles = assets("panel.css", "access.css"), read_part("live.css")
+    return document("worklog: kernels that run in this page", TOUCHES, body, *styles)

@@ -24,6 +24,7 @@ const MIX = 0x1e3779b1;
 const FRACTION = (1 << 23) - 1;
 const FIRST_EXPONENT = 112;
 const UNKNOWN = -1;
+const NOTHING = []; // the elements of an access of which none is known
 
 // Returns the inverse of an odd number modulo a power of two.
 function inverse(number) {
@@ -62,7 +63,7 @@ function threeDigits(number) {
     return String(Number(number.toPrecision(3)));
 }
 
-// Returns the elements that are active: those of the lanes in a mask.
+// Returns the lanes in a mask.
 function lanesOf(mask) {
     const lanes = [];
     for (let lane = 0; lane < LANES; lane++) {
@@ -75,6 +76,18 @@ function lanesOf(mask) {
 
 function minimum(numbers) {
     return numbers.reduce((least, number) => Math.min(least, number), Infinity);
+}
+
+function areEqual(numbers, others) {
+    if (numbers.length !== others.length) {
+        return false;
+    }
+    for (let place = 0; place < numbers.length; place++) {
+        if (numbers[place] !== others[place]) {
+            return false;
+        }
+    }
+    return true;
 }
 
 // The records of a trace.
@@ -143,6 +156,7 @@ class TraceReader {
         this.ofInputs = m * k + k * n;
         this.kinds = [];
         this.kindNumbers = new Map(); // the number of a kind, and its excess
+        this.accessKinds = new Map(); // likewise for accesses: lists by what they have in common
         this.pills = new Map(); // by line, caller, memory and verb, joined
         this.touched = {}; // by matrix, the first and the last row and column that are touched
         this.copied = new Map(); // by warp and pc, the elements that a cp.async reads
@@ -301,22 +315,33 @@ class TraceReader {
     step(place, pc, isGlobal) {
         const { trace } = this;
         const site = this.program.views[pc][isGlobal ? "global" : "shared"];
-        const lanes = lanesOf(trace.mask(place));
-        const addresses = lanes.map((lane) => trace.long(place, "address", lane));
-        const costs = [1, 2, 3].map((number) => trace.long(place, "costs", number));
-        const warp = trace.number(place, "warp");
-        const step = { pc, site, warp, lanes, costs, isShared: !isGlobal, parts: this.parts[pc] };
+        const mask = trace.mask(place);
+        const lanes = lanesOf(mask);
+        const step = {
+            pc,
+            parts: this.parts[pc],
+            site,
+            warp: trace.number(place, "warp"),
+            isShared: !isGlobal,
+            mask,
+            lanes,
+            costs: [1, 2, 3].map((number) => trace.long(place, "costs", number)),
+            memory: site.array,
+            bytes: lanes.map((lane) => trace.long(place, "address", lane)),
+            width: site.width,
+        };
         if (isGlobal) {
-            const [memory, bytes] = this.bufferOf(addresses);
-            return { ...step, memory, bytes, width: site.width };
+            [step.memory, step.bytes] = this.bufferOf(step.bytes);
+            return step;
         }
         for (const [offset, width, isLeading] of site.groups) {
-            const bytes = addresses.map((address) => address + offset);
-            if (!bytes.some((byte) => byte % width)) {
-                return { ...step, memory: site.array, bytes, width: isLeading ? width : 0 };
+            if (!step.bytes.some((byte) => (byte + offset) % width)) {
+                step.bytes = step.bytes.map((byte) => byte + offset);
+                step.width = isLeading ? width : 0;
+                break;
             }
         }
-        return { ...step, memory: site.array, bytes: addresses, width: site.width };
+        return step;
     }
 
     // Returns the buffer of the first address, and the addresses from its start. The buffer is
@@ -377,11 +402,26 @@ class TraceReader {
         const base = minimum(step.bytes);
         const [first, holds] = this.relative(this.elements(place, step));
         const offsets = step.bytes.map((byte) => byte - base);
-        const { line, caller, op } = site;
-        const about = [line, caller, op, step.memory, width, width > site.width, ...step.costs];
-        const key = [about.join(), lanes.join(), offsets.join(), holds.join()].join(";");
-        const add = () => this.addAccess(step, base, offsets, holds);
-        return [this.kindNumber(key, add), base, first];
+        return [this.accessKind(step, base, offsets, holds), base, first];
+    }
+
+    // Returns the number of an access's kind and its excess. Most accesses are of a kind that is
+    // known, so the lists of numbers are compared only with those of the same site, lanes and costs.
+    accessKind(step, base, offsets, holds) {
+        const { site, memory, width, mask } = step;
+        site.name ??= `${site.line}/${site.caller}/${site.op}`;
+        const [sectors, wavefronts, conflicts] = step.costs;
+        const costs = `${sectors}/${wavefronts}/${conflicts}`;
+        const key = `${site.name}/${memory}/${width}/${width > site.width}/${mask}/${costs}`;
+        const similar = this.accessKinds.get(key) ?? [];
+        const isSame = (kind) => areEqual(kind.offsets, offsets) && areEqual(kind.holds, holds);
+        const known = similar.find(isSame);
+        if (known) {
+            return known.number;
+        }
+        const number = this.addAccess(step, base, offsets, holds);
+        this.accessKinds.set(key, [...similar, { offsets, holds, number }]);
+        return number;
     }
 
     addAccess(step, base, offsets, holds) {
@@ -417,75 +457,81 @@ class TraceReader {
     // Returns the first known element, and all elements counted from it.
     relative(elements) {
         const known = elements.filter((element) => element !== UNKNOWN);
-        const first = known.length ? minimum(known) : 0;
+        if (!known.length) {
+            return [0, NOTHING];
+        }
+        const first = minimum(known);
         this.touchInputs(known);
         const counted = (element) => (element === UNKNOWN ? UNKNOWN : element - first);
         return [first, elements.map(counted)];
     }
 
-    // Returns the elements that an access finds in shared memory, lane by lane. Elements are those
-    // of A, then B.
+    // Returns the elements that an access finds in shared memory, lane by lane, or NOTHING.
+    // Elements are those of A, then B.
     elements(place, step) {
-        const { memory, bytes, lanes, site } = step;
+        const { memory, bytes, site } = step;
         const count = Math.max(1, Math.floor(step.width / FLOAT));
         const key = `${step.warp}/${step.pc}`;
-        const unknown = () => Array(bytes.length * count).fill(UNKNOWN);
         if (step.isShared && site.op === "cp") {
-            return this.copied.get(key) ?? unknown();
+            return this.copied.get(key) ?? NOTHING;
         }
-        const words = Array.from({ length: count }, (_, word) => word);
         if (step.isShared) {
-            return bytes.flatMap((byte, n) => {
-                const start = Math.floor((byte % 16) / FLOAT);
-                const wordAt = (word) => this.trace.word(place, lanes[n], (start + word) % 4);
-                return words.map((word) => elementOf(wordAt(word), this.ofInputs));
-            });
+            return this.heldBy(place, step, count);
         }
         const first = memory === "B" ? this.ofA : 0;
-        const elements = bytes.flatMap((byte) =>
-            words.map((word) => Math.floor(byte / FLOAT) + word + first),
-        );
-        this.copied.set(key, ["A", "B"].includes(memory) ? elements : unknown());
+        const elements = [];
+        for (const byte of bytes) {
+            for (let word = 0; word < count; word++) {
+                elements.push(Math.floor(byte / FLOAT) + word + first);
+            }
+        }
+        this.copied.set(key, ["A", "B"].includes(memory) ? elements : NOTHING);
         this.touchMatrix(memory, elements);
-        return unknown();
+        return NOTHING;
+    }
+
+    // Returns the elements that the words of an access to shared memory identify, lane by lane.
+    heldBy(place, { bytes, lanes }, count) {
+        const elements = [];
+        lanes.forEach((lane, n) => {
+            const start = Math.floor((bytes[n] % 16) / FLOAT);
+            for (let word = 0; word < count; word++) {
+                const bits = this.trace.word(place, lane, (start + word) % 4);
+                elements.push(elementOf(bits, this.ofInputs));
+            }
+        });
+        return elements;
     }
 
     // Extends the touched part of a matrix. Elements are those of C, or those of A, then B.
     touchMatrix(memory, elements) {
         if (memory === "C") {
-            this.touch("C", elements);
+            elements.forEach((element) => this.touch("C", element));
         } else if (memory in this.sizes) {
             this.touchInputs(elements);
         }
     }
 
     touchInputs(elements) {
-        const isInA = (element) => element < this.ofA;
-        this.touch("A", elements.filter(isInA));
-        const ofB = elements.filter((element) => !isInA(element));
-        this.touch(
-            "B",
-            ofB.map((element) => element - this.ofA),
-        );
+        for (const element of elements) {
+            if (element < this.ofA) {
+                this.touch("A", element);
+            } else {
+                this.touch("B", element - this.ofA);
+            }
+        }
     }
 
-    touch(name, elements) {
-        if (!elements.length) {
-            return;
-        }
+    touch(name, element) {
+        this.touched[name] ??= [Infinity, Infinity, -Infinity, -Infinity];
+        const part = this.touched[name];
         const columns = this.sizes[name][1];
-        let part = this.touched[name] ?? [Infinity, Infinity, -Infinity, -Infinity];
-        for (const element of elements) {
-            const row = Math.floor(element / columns);
-            const column = element - row * columns;
-            part = [
-                Math.min(part[0], row),
-                Math.min(part[1], column),
-                Math.max(part[2], row),
-                Math.max(part[3], column),
-            ];
-        }
-        this.touched[name] = part;
+        const row = Math.floor(element / columns);
+        const column = element - row * columns;
+        part[0] = Math.min(part[0], row);
+        part[1] = Math.min(part[1], column);
+        part[2] = Math.max(part[2], row);
+        part[3] = Math.max(part[3], column);
     }
 
     // Returns the part of a matrix to draw: first row and column, rows and columns.
@@ -643,7 +689,7 @@ function accessText({ lanes, width, parts, memory, site }, verb, unit, unitCount
 
 // Returns the elements that a kind of step holds; nothing if no element is known.
 function hold(holds) {
-    if (holds.every((element) => element === UNKNOWN)) {
+    if (!holds.length) {
         return {};
     }
     return { hold: holds.map((element) => (element === UNKNOWN ? null : element)) };

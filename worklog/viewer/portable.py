@@ -7,7 +7,6 @@ of the code: the sites of accesses, and what the viewer says of the kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from worklog.emulator.launching import PreparedLaunch
 from worklog.emulator.portable import Document
