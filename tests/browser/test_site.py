@@ -34,7 +34,10 @@ from worklog.problem import Shape
 from worklog.runner.sources import at_4096
 from worklog.runs import CUBLAS
 from worklog.settings import PITFALLS, Value
+from worklog.site import live
+from worklog.site.pages import HEADER, viewer
 from worklog.site.panel_answers import answers as data_of
+from worklog.viewer.accesses import access
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
 ENDS = "rows => rows.map(row => [row.firstChild.textContent, row.lastChild.textContent])"
@@ -79,7 +82,7 @@ def test_each_step_of_a_site_is_reported_in_order_until_all_are_done(written):
     steps = re.findall(r"^(\d+) of (\d+) after \d+ s: (.+)$", written[1].stderr, re.MULTILINE)
     total = int(steps[0][1])
     assert [(int(done), int(of)) for done, of, _ in steps] == [(n, total) for n in range(total)]
-    for doing in ("answer 0 of ", "notebook 14_", "chart peers", "accesses of ragged"):
+    for doing in ("answer 0 of ", "notebook 14_", "chart peers", "programs of ragged"):
         assert any(words.startswith(doing) for *_, words in steps), doing
 
 
@@ -240,12 +243,14 @@ def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, ch
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
 def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(
-    browser, folder, width, scheme
+    browser, tmp_path, width, scheme
 ):
+    documents = [access(name).document for name in ("naive", "bulk_copies")]
+    (tmp_path / "access.html").write_text(viewer(documents, HEADER))
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     noted = list[str]()
     shown.on("pageerror", lambda error: noted.append(str(error)))
-    shown.goto(f"{(folder / 'access.html').as_uri()}#naive/0/0/1")
+    shown.goto(f"{(tmp_path / 'access.html').as_uri()}#naive/0/0/1")
     shown.wait_for_selector("html[data-ready]")
     expect(shown.get_by_role("status")).to_contain_text("32 sectors where 4 would do, 12.5 % used")
     for keys, address in {
@@ -330,6 +335,19 @@ def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_o
     assert (
         len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
     )
+
+
+def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(
+    browser, folder, files, pages
+):
+    named = re.findall(r'"(program-[\w-]+\.js)"', pages["access.html"])
+    assert len(named) > len(live.rungs())
+    assert {*named} == {name for name in files if name.startswith("program-")}
+    shown = browser.new_page()
+    shown.goto(f"{(folder / 'access.html').as_uri()}#lane_map/1/2/3")
+    expect(shown.locator("#live")).to_have_attribute("data-state", "checked")
+    assert shown.evaluate("location.hash") == "#lane_map/1/2/3"
+    shown.close()
 
 
 def test_every_link_has_its_page_and_its_place(files, pages):

@@ -78,7 +78,7 @@ def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> di
         steps.begin(f"accesses of {kernel.name}")
         documents.append(access(kernel).document)
     note = (
-        '<p class="lead">This viewer isn\'t live: it shows accesses that were computed when the site '
-        f"was written, because {escape(reason)}.</p>"
+        '<p class="lead">This viewer isn\'t live. It shows accesses that were computed when the '
+        f"site was written, because the page can't run kernels: {escape(reason)}.</p>"
     )
     return {"access.html": viewer(documents, HEADER, note).encode()}

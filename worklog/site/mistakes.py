@@ -260,6 +260,15 @@ MISTAKES = (
     ),
     Mistake(
         "double_buffered",
+        "no-padding",
+        "no padding of As",
+        "As[2][BK][BM + 4]",
+        "As[2][BK][BM]",
+        kind=BANK_CONFLICTS,
+        line=STORING_A,
+    ),
+    Mistake(
+        "double_buffered",
         "no-barrier",
         "no barrier at the end of a tile",
         NEXT_BARRIER,
@@ -283,15 +292,6 @@ MISTAKES = (
         "store(buffer ^ 1)",
         "store(buffer)",
         kind="shared-race",
-        line=STORING_A,
-    ),
-    Mistake(
-        "warptiled",
-        "no-padding",
-        "no padding of As",
-        "As[2][BK][BM + 4]",
-        "As[2][BK][BM]",
-        kind=BANK_CONFLICTS,
         line=STORING_A,
     ),
     Mistake(
