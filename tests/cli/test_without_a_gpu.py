@@ -31,7 +31,7 @@ from worklog.runs import Run, recordings
 from worklog.runs.sources import CHAPTERS, runs_dir
 from worklog.runs.text import Progress
 from worklog.settings import PITFALLS, SAMPLING, Harness
-from worklog.site import Site
+from worklog.site import SiteFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,7 +170,7 @@ def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
     files = {"index.html": b"page", "data.js": bytes(1_250_000)}
     given = list[tuple[Any, Any]]()
     monkeypatch.setattr(
-        "worklog.cli.figures.site_files", lambda *of: given.append(of[:2]) or Site(files, "")
+        "worklog.cli.figures.site_files", lambda *of: given.append(of[:2]) or SiteFiles(files, "")
     )
     said = worklog(
         "site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made"
@@ -194,7 +194,7 @@ def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
 
 
 def test_a_site_whose_viewer_runs_no_kernels_says_why(monkeypatch):
-    written = Site({"index.html": b"page", "data.js": b""}, "no compiler: install one")
+    written = SiteFiles({"index.html": b"page", "data.js": b""}, "no compiler: install one")
     monkeypatch.setattr("worklog.cli.figures.site_files", lambda *_: written)
     lines = worklog("site", "--out", "made").stdout.splitlines()
     assert lines[1:] == ["its access viewer isn't live: no compiler: install one"]

@@ -28,7 +28,7 @@ OTHER_STEPS = 1  # the core for browsers
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteFiles:
     """The files of a site by name."""
 
     files: dict[str, bytes]
@@ -37,7 +37,7 @@ class Site:
 
 def site_files(
     run: Run | None = None, grid: Run | Path | None = None, progress: Progress = silent
-) -> Site:
+) -> SiteFiles:
     """Return every file of the site.
 
     run: for the ladder and the charts, as for `worklog figures`
@@ -59,13 +59,13 @@ def site_files(
         core = emulator.parts_file()
     except WorklogError as error:
         viewer_files = _computed_viewer(kernels, steps, str(error))
-        return Site(pages | charts | viewer_files | {"data.js": data}, str(error))
+        return SiteFiles(pages | charts | viewer_files | {"data.js": data}, str(error))
     viewer_files = {
         "access.html": live_viewer(live.catalogue(kernels)).encode(),
         "emulator.js": core,
         **live.programs(kernels, steps),
     }
-    return Site(pages | charts | viewer_files | {"data.js": data}, "")
+    return SiteFiles(pages | charts | viewer_files | {"data.js": data}, "")
 
 
 def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:

@@ -202,6 +202,7 @@ class LivePage {
     async run(place) {
         const own = ++this.runs;
         const isOver = () => own !== this.runs;
+        const clicked = performance.now();
         this.begin();
         try {
             const { file } = this.entry;
@@ -210,7 +211,7 @@ class LivePage {
                 return;
             }
             emulator.stop();
-            await this.runOn(emulator, kernel, place, isOver);
+            await this.runOn(emulator, kernel, place, { isOver, clicked });
         } catch (error) {
             if (!isOver()) {
                 this.fail(error.message);
@@ -218,15 +219,14 @@ class LivePage {
         }
     }
 
-    async runOn(emulator, kernel, place, isOver) {
+    async runOn(emulator, kernel, place, { isOver, clicked }) {
         const { size, block } = this.chosen;
-        const before = performance.now();
         const shown = await emulator.view(kernel, { shape: size, block }, this.progress(isOver));
         if (isOver()) {
             return;
         }
         this.view.show(kernel.kernel, shown, place);
-        this.root.dataset.milliseconds = Math.round(performance.now() - before);
+        this.root.dataset.milliseconds = Math.round(performance.now() - clicked);
         this.setState("shown", "Running all blocks …");
         const checked = await emulator.check(kernel, { shape: size }, this.progress(isOver));
         if (!isOver()) {

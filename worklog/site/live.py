@@ -17,7 +17,7 @@ from worklog.kernel import LADDER, Kernel
 from worklog.kernel.ladder import FP32
 from worklog.kernel.portable import compressed
 from worklog.problem import Shape
-from worklog.site.mistakes import MISTAKES, Mistake
+from worklog.site.mistakes import MISTAKES, RungMistake
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import default_shape
 from worklog.viewer.portable import viewable
@@ -43,12 +43,12 @@ MISSING_COLUMNS = 5
 
 
 @dataclass(frozen=True)
-class Variant:
+class LiveKernel:
     """A kernel of the live viewer: a rung as it is, or with another tile or a mistake."""
 
     kernel: Kernel
     tile: str = ""  # in addresses, such as BM16-BN16
-    mistake: Mistake | None = None
+    mistake: RungMistake | None = None
 
     @property
     def file(self) -> str:
@@ -61,7 +61,7 @@ class Variant:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The sizes that a reader can choose: whole tiles, two squares, and one with edges."""
+        """The sizes of the menu: whole tiles, two squares, and a size with edges."""
         small = default_shape(self.kernel)
         shapes = [small]
         for size in SQUARES:
@@ -116,23 +116,26 @@ def rungs() -> tuple[Kernel, ...]:
     return (*LADDER, *FP32)
 
 
-def tiles(kernel: Kernel) -> list[Variant]:
+def tiles(kernel: Kernel) -> list[LiveKernel]:
     """Return a rung as it is, and with its further tiles."""
-    variants = [Variant(kernel)]
+    variants = [LiveKernel(kernel)]
     for tile in TILES.get(kernel.name, ()):
         name = "-".join(f"{parameter}{value}" for parameter, value in tile.items())
-        variants.append(Variant(kernel.with_tile(**tile), name))
+        variants.append(LiveKernel(kernel.with_tile(**tile), name))
     return variants
 
 
-def broken(kernel: Kernel) -> list[Variant]:
-    """Return a rung with each of its mistakes. Raises WorklogError if an edit doesn't apply."""
+def broken(kernel: Kernel) -> list[LiveKernel]:
+    """Return a rung with each of its mistakes.
+
+    Raises WorklogError if an edit doesn't apply.
+    """
     mistakes = [mistake for mistake in MISTAKES if mistake.rung == kernel.name]
-    return [Variant(mistake.kernel, mistake=mistake) for mistake in mistakes]
+    return [LiveKernel(mistake.kernel, mistake=mistake) for mistake in mistakes]
 
 
 def catalogue(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
-    """Return what a reader can choose: rungs with their tiles and mistakes, and their files."""
+    """Return the menus: rungs with their tiles and mistakes, and the files of each."""
     entries = []
     for kernel in kernels:
         entries.append(

@@ -37,7 +37,7 @@ STORING_A = "As[buffer][a_col + 0][a_row + r] = a.x;"
 
 
 @dataclass(frozen=True)
-class Mistake:
+class RungMistake:
     """An edit of a rung's source, and the finding that it leads to."""
 
     rung: str
@@ -51,7 +51,10 @@ class Mistake:
 
     @property
     def kernel(self) -> Kernel:
-        """The rung with the mistake. Raises WorklogError if the text isn't in its source once."""
+        """The rung with the mistake.
+
+        Raises WorklogError unless its source has the text exactly once.
+        """
         right = rung(self.rung)
         count = right.source.count(self.old)
         if count != 1:
@@ -63,7 +66,7 @@ class Mistake:
 
 
 MISTAKES = (
-    Mistake(
+    RungMistake(
         "naive",
         "no-guard",
         "no guard at the edges",
@@ -73,7 +76,7 @@ MISTAKES = (
         line=ADDING,
         at_edges=True,
     ),
-    Mistake(
+    RungMistake(
         "naive",
         "late-guard",
         "the guard is off by one: > for >=",
@@ -83,7 +86,7 @@ MISTAKES = (
         line=STORING,
         at_edges=True,
     ),
-    Mistake(
+    RungMistake(
         "naive",
         "wrong-stride",
         "wrong stride: rows of A are K floats apart, not N",
@@ -92,7 +95,7 @@ MISTAKES = (
         kind="global-out-of-bounds",
         line="acc += A[(size_t)row * N + k] * B[(size_t)k * N + col];",
     ),
-    Mistake(
+    RungMistake(
         "coalesced",
         "uncoalesced",
         "uncoalesced: row and col are swapped",
@@ -101,7 +104,7 @@ MISTAKES = (
         kind=UNUSED_SECTORS,
         line=ADDING,
     ),
-    Mistake(
+    RungMistake(
         "coalesced",
         "no-column-guard",
         "no guard at the right edge",
@@ -111,7 +114,7 @@ MISTAKES = (
         line=STORING,
         at_edges=True,
     ),
-    Mistake(
+    RungMistake(
         "coalesced",
         "one-address",
         "all threads of a row store one element",
@@ -120,7 +123,7 @@ MISTAKES = (
         kind="global-race",
         line=STORING,
     ),
-    Mistake(
+    RungMistake(
         "coalesced",
         "one-step-more",
         "one step too many along K",
@@ -129,7 +132,7 @@ MISTAKES = (
         kind="global-out-of-bounds",
         line=ADDING,
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "no-first-barrier",
         "no barrier before the tile is read",
@@ -138,7 +141,7 @@ MISTAKES = (
         kind="shared-race",
         line=MULTIPLYING,
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "no-second-barrier",
         "no barrier before the tile is overwritten",
@@ -147,7 +150,7 @@ MISTAKES = (
         kind="shared-race",
         line="Bs[row][col] = B[(size_t)(k0 + row) * N + col];",
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "half-a-barrier",
         "half of the warps skip the first barrier",
@@ -156,7 +159,7 @@ MISTAKES = (
         kind="shared-race",
         line=MULTIPLYING,
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "divergent-barrier",
         "one lane of each warp skips the first barrier",
@@ -166,7 +169,7 @@ MISTAKES = (
         line="if (col > 0) __syncthreads();  // wait: the tile must be complete before any thread "
         "reads it",
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "transposed-store",
         "B is stored transposed: a column of Bs is one bank",
@@ -175,7 +178,7 @@ MISTAKES = (
         kind=BANK_CONFLICTS,
         line="Bs[col][row] = B[(size_t)(k0 + row) * N + col];",
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "last-row-missing",
         "the last row of Bs isn't copied",
@@ -184,7 +187,7 @@ MISTAKES = (
         kind="uninitialised-shared",
         line=MULTIPLYING,
     ),
-    Mistake(
+    RungMistake(
         "shared",
         "short-array",
         "Bs is one row too short",
@@ -193,7 +196,7 @@ MISTAKES = (
         kind="shared-out-of-bounds",
         line="Bs[row][col] = B[(size_t)(k0 + row) * N + col];",
     ),
-    Mistake(
+    RungMistake(
         "tiles_1d",
         "no-second-barrier",
         "no barrier before the tile is overwritten",
@@ -202,7 +205,7 @@ MISTAKES = (
         kind="shared-race",
         line="As[a_row][a_col] = A[(size_t)a_row * K + k0 + a_col];",
     ),
-    Mistake(
+    RungMistake(
         "tiles_1d",
         "wrong-width",
         "the copy of B counts rows of BK floats",
@@ -211,7 +214,7 @@ MISTAKES = (
         kind="shared-out-of-bounds",
         line="Bs[b_row][b_col] = B[(size_t)(k0 + b_row) * N + b_col];",
     ),
-    Mistake(
+    RungMistake(
         "tiles_2d",
         "short-copy",
         "the copy of A stops one pass early",
@@ -220,7 +223,7 @@ MISTAKES = (
         kind="uninitialised-shared",
         line="for (int i = 0; i < TM; ++i) a[i] = As[row * TM + i][k];",
     ),
-    Mistake(
+    RungMistake(
         "vectorized",
         "misaligned",
         "a float4 at every second float",
@@ -229,7 +232,7 @@ MISTAKES = (
         kind="misaligned",
         line="const float4 a = *(const float4*)&A[(size_t)(a_row + r) * K + k0 + a_col];",
     ),
-    Mistake(
+    RungMistake(
         "vectorized",
         "no-first-barrier",
         "no barrier before the tile is read",
@@ -239,7 +242,7 @@ MISTAKES = (
         line="for (int j = 0; j < TN; j += 4) *(float4*)&b[j] = "
         "*(const float4*)&Bs[k][col * TN + j];",
     ),
-    Mistake(
+    RungMistake(
         "conflict_free",
         "no-padding",
         "no padding of As",
@@ -248,7 +251,7 @@ MISTAKES = (
         kind=BANK_CONFLICTS,
         line="As[a_col + 0][a_row + r] = a.x;",
     ),
-    Mistake(
+    RungMistake(
         "conflict_free",
         "one-float-of-padding",
         "one float of padding, so that rows aren't aligned",
@@ -258,7 +261,7 @@ MISTAKES = (
         line="for (int i = 0; i < TM; i += 4) *(float4*)&a[i] = "
         "*(const float4*)&As[k][row + i * ROWS];",
     ),
-    Mistake(
+    RungMistake(
         "double_buffered",
         "no-padding",
         "no padding of As",
@@ -267,7 +270,7 @@ MISTAKES = (
         kind=BANK_CONFLICTS,
         line=STORING_A,
     ),
-    Mistake(
+    RungMistake(
         "double_buffered",
         "no-barrier",
         "no barrier at the end of a tile",
@@ -276,7 +279,7 @@ MISTAKES = (
         kind="shared-race",
         line=STORING_A,
     ),
-    Mistake(
+    RungMistake(
         "double_buffered",
         "no-first-barrier",
         "no barrier before the first tile is read",
@@ -285,7 +288,7 @@ MISTAKES = (
         kind="shared-race",
         line="for (int i = 0; i < TM; i += 4) *(float4*)&a[i] = *(const float4*)&a_k[i * ROWS];",
     ),
-    Mistake(
+    RungMistake(
         "double_buffered",
         "one-buffer",
         "the next tile overwrites this one",
@@ -294,7 +297,7 @@ MISTAKES = (
         kind="shared-race",
         line=STORING_A,
     ),
-    Mistake(
+    RungMistake(
         "warptiled",
         "no-barrier",
         "no barrier before the next tile is read",
@@ -303,7 +306,7 @@ MISTAKES = (
         kind="shared-race",
         line=STORING_A,
     ),
-    Mistake(
+    RungMistake(
         "async_copies",
         "no-wait",
         "no wait for the first tile's copies",
@@ -313,7 +316,7 @@ MISTAKES = (
         line="for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = "
         "*(const float4*)&a_k[i * ROWS];",
     ),
-    Mistake(
+    RungMistake(
         "async_copies",
         "late-wait",
         "the wait leaves one group too many under way",
@@ -323,7 +326,7 @@ MISTAKES = (
         line="for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = "
         "*(const float4*)&a_k[i * ROWS];",
     ),
-    Mistake(
+    RungMistake(
         "async_copies",
         "no-barrier",
         "no barrier before the next tile is read",

@@ -64,7 +64,7 @@ function threeDigits(number) {
 }
 
 // Returns the lanes in a mask.
-function lanesOf(mask) {
+function lanesIn(mask) {
     const lanes = [];
     for (let lane = 0; lane < LANES; lane++) {
         if ((mask >>> lane) & 1) {
@@ -75,7 +75,11 @@ function lanesOf(mask) {
 }
 
 function minimum(numbers) {
-    return numbers.reduce((least, number) => Math.min(least, number), Infinity);
+    let least = Infinity;
+    for (const number of numbers) {
+        least = Math.min(least, number);
+    }
+    return least;
 }
 
 function areEqual(numbers, others) {
@@ -154,8 +158,10 @@ class TraceReader {
         this.sizes = { A: [m, k], B: [k, n], C: [m, n] };
         this.ofA = m * k;
         this.ofInputs = m * k + k * n;
+        this.isTouched = new Uint8Array(this.ofInputs);
         this.kinds = [];
         this.kindNumbers = new Map(); // the number of a kind, and its excess
+        this.lanes = new Map(); // by mask
         this.accessKinds = new Map(); // likewise for accesses: lists by what they have in common
         this.pills = new Map(); // by line, caller, memory and verb, joined
         this.touched = {}; // by matrix, the first and the last row and column that are touched
@@ -316,7 +322,7 @@ class TraceReader {
         const { trace } = this;
         const site = this.program.views[pc][isGlobal ? "global" : "shared"];
         const mask = trace.mask(place);
-        const lanes = lanesOf(mask);
+        const lanes = this.lanesOf(mask);
         const step = {
             pc,
             parts: this.parts[pc],
@@ -342,6 +348,13 @@ class TraceReader {
             }
         }
         return step;
+    }
+
+    lanesOf(mask) {
+        if (!this.lanes.has(mask)) {
+            this.lanes.set(mask, lanesIn(mask));
+        }
+        return this.lanes.get(mask);
     }
 
     // Returns the buffer of the first address, and the addresses from its start. The buffer is
@@ -456,12 +469,16 @@ class TraceReader {
 
     // Returns the first known element, and all elements counted from it.
     relative(elements) {
-        const known = elements.filter((element) => element !== UNKNOWN);
-        if (!known.length) {
+        let first = Infinity;
+        for (const element of elements) {
+            if (element !== UNKNOWN && element < first) {
+                first = element;
+            }
+        }
+        if (first === Infinity) {
             return [0, NOTHING];
         }
-        const first = minimum(known);
-        this.touchInputs(known);
+        this.touchInputs(elements);
         const counted = (element) => (element === UNKNOWN ? UNKNOWN : element - first);
         return [first, elements.map(counted)];
     }
@@ -512,8 +529,13 @@ class TraceReader {
         }
     }
 
+    // Most elements are touched again and again, so each is placed only once.
     touchInputs(elements) {
         for (const element of elements) {
+            if (element === UNKNOWN || this.isTouched[element]) {
+                continue;
+            }
+            this.isTouched[element] = 1;
             if (element < this.ofA) {
                 this.touch("A", element);
             } else {

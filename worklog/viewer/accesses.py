@@ -93,7 +93,10 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
 
 
 def default_shape(kernel: Kernel) -> Shape:
-    """Return a shape with 2 x 2 tiles and a K of a few tiles; 128 without a stated tile."""
+    """Return a shape with 2 x 2 tiles and a K of a few tiles.
+
+    128 for a kernel that states no tile.
+    """
     tile = kernel.template
     m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
     shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
