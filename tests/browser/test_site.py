@@ -53,6 +53,7 @@ CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
     .filter(element => element.scrollWidth > element.clientWidth)
     .map(element => element.outerHTML.slice(0, 200))"""
 MOST_BYTES = 300_000  # of the first page
+MOST_CHAPTER_BYTES = 100_000  # compressed, without its pictures, which are loaded when in sight
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -109,6 +110,7 @@ def opened(folder, browser):
         "request", lambda asked: None if asked.url.startswith(inside) else noted.append(asked.url)
     )
     shown.goto(path.as_uri())
+    shown.locator("#panel").scroll_into_view_if_needed()
     shown.wait_for_selector("html[data-ready]")
     yield shown, noted
     shown.close()
@@ -159,6 +161,8 @@ def shows(page: Page, answer: Answer) -> None:
 
 def test_the_panel_shows_what_python_computes(page, grid):
     page.reload()
+    page.locator("#panel").scroll_into_view_if_needed()
+    page.wait_for_selector("html[data-ready]")
     answers = Answers([grid])
     first = answers.kernels[0]
     last = answers.kernels[-1]
@@ -327,11 +331,15 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
 def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_of_reading(
     files, pages
 ):
-    others = {"index.html", "wrong.html", "access.html", "api.html"}
+    others = {"index.html", "wrong.html", "access.html", "puzzles.html", "api.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
     linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
     assert linked == sorted(name[:2] for name in {*pages} - others)
     assert len(files["index.html"]) < MOST_BYTES
+    for name in {*pages} - others:
+        assert len(gzip.compress(files[name])) < MOST_CHAPTER_BYTES, name
+        sizes = re.findall(r"<img[^>]*>", pages[name])
+        assert all(re.search(r' width="\d+"', tag) for tag in sizes), name
     assert (
         len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
     )
@@ -396,6 +404,30 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
         "what messages and the story call them"
     )
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
+
+
+def test_each_step_of_the_story_has_the_live_viewer_in_place_and_a_puzzle_its_choices(pages):
+    frames = r'<iframe src="access\.html\?embedded#(\w+)"[^>]* title="[^"]+"></iframe>'
+    shown = {name: re.findall(frames, html) for name, html in pages.items()}
+    assert shown["04_one_idea_a_picture.html"][:2] == ["naive", "coalesced"]
+    steps = {rung for names in shown.values() for rung in names}
+    assert {"naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "conflict_free"} <= steps
+    puzzles = re.findall(r'<section id="|"name": "(\w+)", "question"', pages["puzzles.html"])
+    linked = re.findall(r'href="puzzles\.html#(\w+)"', "".join(pages.values()))
+    assert linked == puzzles
+
+
+def test_a_reader_far_from_the_panel_does_not_load_its_answers(browser, folder):
+    shown = browser.new_page(viewport={"width": 390, "height": 600})
+    loaded = []
+    shown.on("request", lambda asked: loaded.append(Path(asked.url).name))
+    shown.goto((folder / "index.html").as_uri())
+    shown.wait_for_load_state("networkidle")
+    assert "data.js" not in loaded
+    shown.locator("#panel").scroll_into_view_if_needed()
+    shown.wait_for_selector("html[data-ready]")
+    assert "data.js" in loaded
+    shown.close()
 
 
 def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_nothing(pages):

@@ -90,6 +90,20 @@ def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
     assert chapters.beliefs(page) == [two_paragraphs, one_paragraph]
 
 
+def test_pictures_of_a_chapter_are_files_that_are_loaded_when_in_sight():
+    first = base64.b64encode(b"first").decode()
+    second = base64.b64encode(b"second").decode()
+    body = f'<img alt="a" src="data:image/png;base64,{first}" width="7"> text '
+    body += f'<img src="data:image/png;base64,{second}">'
+    html, pictures = chapters.with_files(body, "04")
+    assert html == (
+        '<img alt="a" src="04_1.png" loading="lazy" width="7"> text '
+        '<img src="04_2.png" loading="lazy">'
+    )
+    assert pictures == {"04_1.png": b"first", "04_2.png": b"second"}
+    assert chapters.with_files("no picture", "04") == ("no picture", {})
+
+
 def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_that_lanes_read():
     load = next(
         kind

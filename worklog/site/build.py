@@ -57,6 +57,8 @@ def site_files(
     html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
     files = {name: text.encode() for name, text in html.items()}
     files |= charts | {"data.js": data}
+    for chapter in written:
+        files |= chapter.pictures
     if not_live:
         return SiteFiles(files | _computed_viewer(kernels, steps, not_live), not_live)
     files["access.html"] = live_viewer(live.catalogue(kernels)).encode()

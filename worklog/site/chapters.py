@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -32,6 +33,7 @@ class Chapter:
     title: str
     summary: str  # the first sentence
     body: str  # HTML
+    pictures: dict[str, bytes]  # by file name
 
     def link(self, prefix: str = "") -> str:
         """Return a link to the page."""
@@ -117,12 +119,31 @@ def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
             cells.append(nbformat.v4.new_markdown_cell(more))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
+    body, pictures = with_files(_for_the_site(body), file.stem)
     return Chapter(
         f"{file.stem}.html",
         title.removeprefix("# "),
         _summary(paragraph),
-        with_terms(_for_the_site(body)),
+        with_terms(body),
+        pictures,
     )
+
+
+def with_files(body: str, stem: str) -> tuple[str, dict[str, bytes]]:
+    """Return HTML whose pictures are files, and the files by name.
+
+    A page then loads a picture when a reader comes near.
+
+    stem: what the files' names begin with
+    """
+    pictures = dict[str, bytes]()
+
+    def place(source: re.Match[str]) -> str:
+        name = f"{stem}_{len(pictures) + 1}.png"
+        pictures[name] = b64decode(source[1])
+        return f'src="{name}" loading="lazy"'
+
+    return re.sub(r'src="data:image/png;base64,([^"]+)"', place, body), pictures
 
 
 def _summary(paragraph: str) -> str:

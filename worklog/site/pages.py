@@ -123,7 +123,7 @@ def _running_script(*names: str, parts: Sequence[str]) -> str:
     names: of the widgets' scripts
     parts: of the files next to this module that follow the emulator's
     """
-    own = ("records.js", "emulator.js", "programs.js", *parts)
+    own = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
     return "\n\n".join([assets(*names), *map(read_part, own)])
 
 
