@@ -35,6 +35,7 @@ from worklog.runner.sources import at_4096
 from worklog.runs import CUBLAS
 from worklog.settings import PITFALLS, Value
 from worklog.site import live
+from worklog.site.choices import PUZZLES
 from worklog.site.pages import HEADER, viewer
 from worklog.site.panel_answers import answers as data_of
 from worklog.viewer.accesses import access
@@ -339,7 +340,7 @@ def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_o
     for name in {*pages} - others:
         assert len(gzip.compress(files[name])) < MOST_CHAPTER_BYTES, name
         sizes = re.findall(r"<img[^>]*>", pages[name])
-        assert all(re.search(r' width="\d+"', tag) for tag in sizes), name
+        assert all("aspect-ratio:" in tag and ' width="' in tag for tag in sizes), name
     assert (
         len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
     )
@@ -361,11 +362,13 @@ def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(
 def test_every_link_has_its_page_and_its_place(files, pages):
     places = {name: {*re.findall(r'\sid="([^"]*)"', html)} for name, html in pages.items()}
     places["access.html"] = {rung.name for rung in (*LADDER, *FP32)}
+    places["puzzles.html"] = {puzzle.name for puzzle in PUZZLES}
     for name, html in pages.items():
         links = re.findall(r'\b(?:href|src|srcset)="(?!data:|https?:)([^"]*)"', html)
         assert len(links) > 5, name
         for link in links:
-            page, _, place = link.partition("#")
+            address, _, place = link.partition("#")
+            page = address.partition("?")[0]
             assert (page or name) in files, f"{name}: {link}"
             where = unquote(place.partition("/")[0] if page == "access.html" else place)
             assert not where or where in places[page or name], f"{name}: {link}"
@@ -407,14 +410,30 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
 
 
 def test_each_step_of_the_story_has_the_live_viewer_in_place_and_a_puzzle_its_choices(pages):
-    frames = r'<iframe src="access\.html\?embedded#(\w+)"[^>]* title="[^"]+"></iframe>'
+    frames = r'<iframe (?=[^>]*title="[^"]+")[^>]*src="access\.html\?embedded#(\w+)"'
     shown = {name: re.findall(frames, html) for name, html in pages.items()}
     assert shown["04_one_idea_a_picture.html"][:2] == ["naive", "coalesced"]
     steps = {rung for names in shown.values() for rung in names}
     assert {"naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "conflict_free"} <= steps
-    puzzles = re.findall(r'<section id="|"name": "(\w+)", "question"', pages["puzzles.html"])
-    linked = re.findall(r'href="puzzles\.html#(\w+)"', "".join(pages.values()))
-    assert linked == puzzles
+    in_order = "".join(pages[f"{source.stem}.html"] for source in sources())
+    linked = re.findall(r'href="puzzles\.html#(\w+)"', in_order)
+    assert linked == [puzzle.name for puzzle in PUZZLES]
+
+
+def test_the_live_viewer_of_a_chapter_takes_the_place_of_its_picture(browser, folder):
+    shown = browser.new_page(viewport={"width": 1280, "height": 900})
+    shown.goto((folder / "04_one_idea_a_picture.html").as_uri())
+    frame = shown.locator("iframe").first
+    cell = shown.locator(".cell", has=shown.locator('img[src$="_2.png"]'))
+    expect(cell.locator("img")).to_be_visible()
+    frame.scroll_into_view_if_needed()
+    inside = shown.frame_locator("iframe >> nth=0")
+    expect(inside.locator("#live")).to_have_attribute("data-state", "checked")
+    expect(shown.locator('img[src$="_2.png"]')).to_be_hidden()
+    content = inside.locator("body").evaluate("body => body.scrollHeight")
+    assert frame.bounding_box()["height"] >= content > 600
+    assert axe_findings(shown) == []
+    shown.close()
 
 
 def test_a_reader_far_from_the_panel_does_not_load_its_answers(browser, folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from base64 import b64decode
 from dataclasses import dataclass
 from html import escape
@@ -11,7 +12,7 @@ from typing import Any
 
 from worklog.kernel import source_folder
 from worklog.site.glossary import with_terms
-from worklog.site.pages import site_page
+from worklog.site.pages import read_part, site_page
 from worklog.site.steps import Steps
 
 # The first chapter that is reference. Those before it are the story.
@@ -22,7 +23,9 @@ HAPPENED = "What happened"
 WRONG = "What we got wrong"
 # The page that shows live what a cell of a notebook shows as text.
 SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
-VIEWER_HEIGHT = 1000  # pixels of the viewer in a chapter
+PNG_SIZE = slice(16, 24)  # the bytes of a PNG file that have its width and its height
+EMBEDDED = r"^access\.html#(\w+)$"  # the address of a rung's accesses
+FRAME_HEIGHT = 80  # pixels of a viewer in a chapter, until it has run
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,10 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
     )
     for chapter, following in zip(written, [*written[1:], None], strict=True):
         onward = f"<p>{following.link('Next: ')}</p>" if following else ""
-        html[chapter.page] = site_page(chapter.title, chapter.summary, chapter.body + onward)
+        body = chapter.body + onward
+        if "<iframe" in body:
+            body += f"<script>\n{read_part('embedded.js')}\n</script>"
+        html[chapter.page] = site_page(chapter.title, chapter.summary, body)
         for belief in beliefs(chapter.body):
             wrong.append(f"<article>{belief}<p>{chapter.link()}</p></article>")
     html["wrong.html"] = site_page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
@@ -114,7 +120,7 @@ def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
         address = _live_page(cell, is_live)
         if address is not None:
             more = f"[→ Try it on this site]({address})"
-            if is_live and address.startswith(SHOWS["access"]):
+            if is_live and re.search(EMBEDDED, address):
                 more = f"{_embedded(address)}\n\n{more}"
             cells.append(nbformat.v4.new_markdown_cell(more))  # type: ignore[no-untyped-call]
     notebook.cells = cells
@@ -132,16 +138,18 @@ def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
 def with_files(body: str, stem: str) -> tuple[str, dict[str, bytes]]:
     """Return HTML whose pictures are files, and the files by name.
 
-    A page then loads a picture when a reader comes near.
+    A page then loads a picture when a reader comes near, and has room for it before.
 
     stem: what the files' names begin with
     """
     pictures = dict[str, bytes]()
 
     def place(source: re.Match[str]) -> str:
+        content = b64decode(source[1])
         name = f"{stem}_{len(pictures) + 1}.png"
-        pictures[name] = b64decode(source[1])
-        return f'src="{name}" loading="lazy"'
+        pictures[name] = content
+        width, height = struct.unpack(">II", content[PNG_SIZE])
+        return f'src="{name}" loading="lazy" style="aspect-ratio:{width}/{height}"'
 
     return re.sub(r'src="data:image/png;base64,([^"]+)"', place, body), pictures
 
@@ -160,9 +168,9 @@ def _embedded(address: str) -> str:
 
     address: of the viewer's page
     """
-    rung = address.partition("#")[2] or "naive"
+    rung = address.partition("#")[2]
     return (
-        f'<iframe src="{address.replace("#", "?embedded#")}" width="100%" height="{VIEWER_HEIGHT}" '
+        f'<iframe src="{address.replace("#", "?embedded#")}" width="100%" height="{FRAME_HEIGHT}" '
         f'loading="lazy" style="border:0" title="What a warp of {rung} touches, live"></iframe>'
     )
 
