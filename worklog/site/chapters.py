@@ -119,10 +119,10 @@ def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
         cells.append(cell)
         address = _live_page(cell, is_live)
         if address is not None:
-            more = f"[→ Try it on this site]({address})"
+            live_part = f"[→ Try it on this site]({address})"
             if is_live and re.search(EMBEDDED, address):
-                more = f"{_embedded(address)}\n\n{more}"
-            cells.append(nbformat.v4.new_markdown_cell(more))  # type: ignore[no-untyped-call]
+                live_part = f"{_embedded(address)}\n\n{live_part}"
+            cells.append(nbformat.v4.new_markdown_cell(live_part))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
     body, pictures = with_files(_for_the_site(body), file.stem)

@@ -123,8 +123,8 @@ def _running_script(*names: str, parts: Sequence[str]) -> str:
     names: of the widgets' scripts
     parts: of the files next to this module that follow the emulator's
     """
-    own = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
-    return "\n\n".join([assets(*names), *map(read_part, own)])
+    scripts = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
+    return "\n\n".join([assets(*names), *map(read_part, scripts)])
 
 
 def _in_script(data: Any) -> str:
