@@ -23,7 +23,7 @@ UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions r
 LIVE := tests/gpu/test_gpu_notebooks.py
 COMMANDS := tests/gpu/test_gpu_commands.py
 
-.PHONY: help article test browser sanitized gpu gpu-code gpu-timing gpu-commands live untimed lab check stale notebooks
+.PHONY: help article test browser sanitized gpu gpu-code gpu-timing gpu-commands live untimed lab check site stale notebooks
 .PHONY: ptx setup-browser chromium clean again
 
 help: ## print this list
@@ -64,6 +64,9 @@ check: $(DEV_STAMP) ## check style, formatting, types and which room imports whi
 	$(VENV)/bin/clang-format --dry-run -Werror worklog/emulator/core/*.[ch]
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+
+site: $(DEV_STAMP) ## write the web site into site/, with a viewer that runs kernels: up to a minute
+	@$(PY) -m worklog site $(ARGS)
 
 stale: $(DEV_STAMP) ## list the generated files that must be made again, and the command for each
 	@$(PY) -m tests.stale

@@ -1,24 +1,18 @@
 """Every rung and tile on the emulator's core in Chromium, at three shapes: `make browser`."""
 
+import math
+
 import pytest
 
 from tests.browser.test_core import RUNGS, folder, page, require_equal  # noqa: F401
+from tests.browser.test_live import require_same_document
 from worklog.kernel.ladder import rung
 from worklog.problem import Shape
+from worklog.site import live
 
-TILES = {
-    "shared": [{"BM": 16, "BN": 16, "BK": 16}],
-    "tiles_1d": [{"BM": 32, "BN": 32, "TM": 4}],
-    "tiles_2d": [{"BM": 64, "BN": 64, "TM": 4, "TN": 4}],
-    "conflict_free": [{"BM": 64, "BN": 128}],
-    "double_buffered": [{"BM": 64, "BN": 64}],
-    "autotuned": [{"BM": 64}, {"BN": 64}],
-    "pipelined": [{"BM": 64}, {"BK": 16}],
-    "register_banks": [{"BN": 64}],
-    "warptiled": [{"BK": 16}],
-}
 EDGES = Shape(33, 65, 7)
-KERNELS = [*RUNGS, *(rung(name).with_tile(**tile) for name in TILES for tile in TILES[name])]
+TILED = [rung(name).with_tile(**tile) for name in live.TILES for tile in live.TILES[name]]
+KERNELS = [*RUNGS, *TILED]
 
 
 def shapes(kernel):
@@ -36,3 +30,11 @@ def shapes(kernel):
 def test_a_tile_does_the_same_as_on_the_native_core(page, kernel, place):  # noqa: F811
     launches = require_equal(page, kernel, shapes(kernel)[place])
     assert [launch["status"] for launch in launches] == ["DONE"] * len(launches)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("kernel", [*live.rungs()[:-2], *TILED], ids=lambda kernel: kernel.name)
+def test_the_page_reads_the_trace_of_a_tile_as_python_does(page, kernel, place):  # noqa: F811
+    shape = shapes(kernel)[place]
+    last = math.prod(kernel.blocks(shape)) - 1
+    require_same_document(page, kernel, shape, block=last)

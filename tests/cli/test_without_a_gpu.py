@@ -31,6 +31,7 @@ from worklog.runs import Run, recordings
 from worklog.runs.sources import CHAPTERS, runs_dir
 from worklog.runs.text import Progress
 from worklog.settings import PITFALLS, SAMPLING, Harness
+from worklog.site import SiteFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,7 +169,9 @@ def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, mon
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
     files = {"index.html": b"page", "data.js": bytes(1_250_000)}
     given = list[tuple[Any, Any]]()
-    monkeypatch.setattr("worklog.cli.figures.site_files", lambda *of: given.append(of[:2]) or files)
+    monkeypatch.setattr(
+        "worklog.cli.figures.site_files", lambda *of: given.append(of[:2]) or SiteFiles(files, "")
+    )
     said = worklog(
         "site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made"
     ).stdout
@@ -188,6 +191,13 @@ def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
         and grid == Path("grid.jsonl")
         and again == nothing == (None, None)
     )
+
+
+def test_a_site_whose_viewer_runs_no_kernels_says_why(monkeypatch):
+    written = SiteFiles({"index.html": b"page", "data.js": b""}, "no compiler: install one")
+    monkeypatch.setattr("worklog.cli.figures.site_files", lambda *_: written)
+    lines = worklog("site", "--out", "made").stdout.splitlines()
+    assert lines[1:] == ["its access viewer isn't live: no compiler: install one"]
 
 
 def test_peers_without_a_gpu_shows_the_recorded_comparison():

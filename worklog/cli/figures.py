@@ -338,18 +338,21 @@ def _draw(
 def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site that needs no server.
 
-    It has the notebooks, the panel, the ladder and what each warp touches.
+    It has the notebooks, the panel, the ladder and what each warp touches. Its viewer runs kernels
+    if the package ziglang is installed.
     """
     index = out / "index.html"
     if index.exists() and not (out / "data.js").exists():
         raise BadSetting(f"{index} is of another site: give another folder with --out")
     run = runs.open_run(file) if file else None
     with options.progress_bar() as progress:
-        files = site_files(run, grid, progress)
-    for name, content in files.items():
+        written = site_files(run, grid, progress)
+    for name, content in written.files.items():
         write_bytes(out / name, content)
-    size_mb = sum(map(len, files.values())) / 1e6
-    click.echo(f"{index} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
+    size_mb = sum(map(len, written.files.values())) / 1e6
+    click.echo(f"{index} opens in any browser: {len(written.files)} files, {size_mb:.1f} MB")
+    if written.not_live:
+        click.echo(f"its access viewer isn't live: {written.not_live}")
 
 
 @click.command()

@@ -1,5 +1,5 @@
 """The web site: pages that need no server, no network and no Python."""
 
-from worklog.site.build import site_files
+from worklog.site.build import SiteFiles, site_files
 
-__all__ = ["site_files"]
+__all__ = ["SiteFiles", "site_files"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+from base64 import b64decode
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 from worklog.kernel import source_folder
 from worklog.site.glossary import with_terms
-from worklog.site.pages import site_page
+from worklog.site.pages import read_part, site_page
 from worklog.site.steps import Steps
 
 # The first chapter that is reference. Those before it are the story.
@@ -21,6 +23,9 @@ HAPPENED = "What happened"
 WRONG = "What we got wrong"
 # The page that shows live what a cell of a notebook shows as text.
 SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
+PNG_SIZE = slice(16, 24)  # the bytes of a PNG file that have its width and its height
+EMBEDDED = r"^access\.html#(\w+)$"  # the address of a rung's accesses
+FRAME_HEIGHT = 80  # pixels of a viewer in a chapter, until it has run
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,17 @@ class Chapter:
     title: str
     summary: str  # the first sentence
     body: str  # HTML
+    pictures: dict[str, bytes]  # by file name
 
     def link(self, prefix: str = "") -> str:
         """Return a link to the page."""
         return f'<a href="{self.page}">{prefix}{escape(self.title)}</a>'
 
 
-def chapters(steps: Steps) -> list[Chapter]:
+def chapters(steps: Steps, *, is_live: bool) -> list[Chapter]:
     """Return the chapters in the order of reading.
+
+    is_live: whether the site's pages run kernels
 
     Raises WorklogError if the package has lost its notebooks.
     """
@@ -48,7 +56,7 @@ def chapters(steps: Steps) -> list[Chapter]:
     written = []
     for file in notebooks():
         steps.begin(f"notebook {file.stem}")
-        written.append(_chapter(file, exporter))
+        written.append(_chapter(file, exporter, is_live))
     return written
 
 
@@ -68,7 +76,10 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
     )
     for chapter, following in zip(written, [*written[1:], None], strict=True):
         onward = f"<p>{following.link('Next: ')}</p>" if following else ""
-        html[chapter.page] = site_page(chapter.title, chapter.summary, chapter.body + onward)
+        body = chapter.body + onward
+        if "<iframe" in body:
+            body += f"<script>\n{read_part('embedded.js')}\n</script>"
+        html[chapter.page] = site_page(chapter.title, chapter.summary, body)
         for belief in beliefs(chapter.body):
             wrong.append(f"<article>{belief}<p>{chapter.link()}</p></article>")
     html["wrong.html"] = site_page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
@@ -92,8 +103,11 @@ def beliefs(body: str) -> list[str]:
     return stories
 
 
-def _chapter(file: Path, exporter: Any) -> Chapter:
-    """Return the page of a notebook."""
+def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
+    """Return the page of a notebook.
+
+    is_live: whether the site's pages run kernels
+    """
     import nbformat
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
@@ -103,18 +117,41 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
         if "install" in cell.metadata.get("tags", ()):
             continue  # nothing runs on a page
         cells.append(cell)
-        address = _live_page(cell)
+        address = _live_page(cell, is_live)
         if address is not None:
-            link = f"[→ Try it on this site]({address})"
-            cells.append(nbformat.v4.new_markdown_cell(link))  # type: ignore[no-untyped-call]
+            live_part = f"[→ Try it on this site]({address})"
+            if is_live and re.search(EMBEDDED, address):
+                live_part = f"{_embedded(address)}\n\n{live_part}"
+            cells.append(nbformat.v4.new_markdown_cell(live_part))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
+    body, pictures = with_files(_for_the_site(body), file.stem)
     return Chapter(
         f"{file.stem}.html",
         title.removeprefix("# "),
         _summary(paragraph),
-        with_terms(_for_the_site(body)),
+        with_terms(body),
+        pictures,
     )
+
+
+def with_files(body: str, stem: str) -> tuple[str, dict[str, bytes]]:
+    """Return HTML whose pictures are files, and the files by name.
+
+    A page then loads a picture when a reader comes near, and has room for it before.
+
+    stem: what the files' names begin with
+    """
+    pictures = dict[str, bytes]()
+
+    def place(source: re.Match[str]) -> str:
+        content = b64decode(source[1])
+        name = f"{stem}_{len(pictures) + 1}.png"
+        pictures[name] = content
+        width, height = struct.unpack(">II", content[PNG_SIZE])
+        return f'src="{name}" loading="lazy" style="aspect-ratio:{width}/{height}"'
+
+    return re.sub(r'src="data:image/png;base64,([^"]+)"', place, body), pictures
 
 
 def _summary(paragraph: str) -> str:
@@ -126,8 +163,26 @@ def _summary(paragraph: str) -> str:
     return " ".join(sentences[:count])
 
 
-def _live_page(cell: Any) -> str | None:
-    """Return the address of the page that shows live what a cell shows; None if there is none."""
+def _embedded(address: str) -> str:
+    """Return the live viewer for the text of a chapter, loaded when a reader comes near.
+
+    address: of the viewer's page
+    """
+    rung = address.partition("#")[2]
+    return (
+        f'<iframe src="{address.replace("#", "?embedded#")}" width="100%" height="{FRAME_HEIGHT}" '
+        f'loading="lazy" style="border:0" title="What a warp of {rung} touches, live"></iframe>'
+    )
+
+
+def _live_page(cell: Any, is_live: bool) -> str | None:
+    """Return the address of the page that shows live what a cell shows; None if there is none.
+
+    is_live: whether the site's pages run kernels
+    """
+    puzzle = re.match(r"%%puzzle (\w+)", cell.source)
+    if puzzle and cell.cell_type == "code" and is_live:
+        return f"puzzles.html#{puzzle[1]}"
     call = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
     if cell.cell_type != "code" or not call:
         return None

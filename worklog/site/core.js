@@ -235,11 +235,72 @@ async function run(module, layouts, kernel, options, report) {
     return { arguments: Object.fromEntries(Object.entries(sizes).map(copy)), launches: results };
 }
 
+// Returns the document of the access viewer for a block of a kernel's main launch at one of its
+// shapes. The other blocks run only if a block may depend on them.
+//
+// options: shape (the place of the shape), block (its number) and steps (the most of a trace)
+async function view(module, layouts, kernel, options, report) {
+    const core = new Core(await WebAssembly.instantiate(module, {}), layouts);
+    const shape = kernel.shapes[options.shape];
+    const [m, n, k] = shape.shape;
+    const inputs = { A: codes(0, m * k), B: codes(m * k, k * n) };
+    const memory = {};
+    for (const [name, size] of Object.entries(shape.sizes)) {
+        memory[name] = core.place(inputs[name] ?? new Uint8Array(size));
+    }
+    const launch = shape.launches[shape.main];
+    const program = kernel.programs[launch.program];
+    const needsAll = launch.fields.blocks > 1 || program.ops.some(isShared);
+    const blocks = needsAll ? undefined : [options.block];
+    const how = { counts: true, races: false, steps: options.steps, blocks };
+    const result = runLaunch(core, program, layouts, launch, memory, how, report);
+    if (result.trace.length >= options.steps * layouts.records.Step.size) {
+        const most = options.steps.toLocaleString("en");
+        throw new Error(`the warps do more than ${most} accesses: use a smaller size`);
+    }
+    const launched = new Launched(program, launch, layouts.texts, kernel.source);
+    const described = { ...result, ...launched.described(result) };
+    return new TraceReader(kernel, shape, options.block, described, layouts).document();
+}
+
+// Returns whether blocks may wait for each other by an instruction, or know which is the last.
+function isShared(op) {
+    return ["atom", "red", "membar"].includes(op.split(".")[0]);
+}
+
+// Runs a kernel at one of its shapes. Returns its findings, the error of a launch that doesn't end,
+// and which elements of C are wrong.
+//
+// options: shape (the place of the shape) and counts (whether the counts are also returned)
+async function check(module, layouts, kernel, options, report) {
+    const { shape } = kernel.shapes[options.shape];
+    const [m, n, k] = shape;
+    const a = wholeNumbers(m * k, 1);
+    const b = wholeNumbers(k * n, 2);
+    const unwritten = new Float32Array(m * n).fill(NaN);
+    const numbers = { A: a, B: b, C: unwritten };
+    const inputs = {};
+    for (const [name, values] of Object.entries(numbers)) {
+        inputs[name] = new Uint8Array(values.buffer);
+    }
+    const how = { ...options, inputs, races: true, steps: 0 };
+    const { arguments: results, launches } = await run(module, layouts, kernel, how, report);
+    const c = new Float32Array(results.C.buffer);
+    return {
+        findings: launches.flatMap((launch) => launch.findings),
+        error: launches.at(-1).error,
+        wrong: wrongElements(c, productOf(a, b, shape), n),
+        counts: options.counts ? countsOf(kernel, options.shape, launches) : null,
+    };
+}
+
+const TASKS = { run, view, check };
+
 // Answers each message with the progress, and then with the result or an error.
-self.onmessage = async ({ data: { module, layouts, kernel, options } }) => {
+self.onmessage = async ({ data: { task, module, layouts, kernel, options } }) => {
     const report = (ended, blocks) => self.postMessage({ ended, blocks });
     try {
-        self.postMessage({ result: await run(module, layouts, kernel, options, report) });
+        self.postMessage({ result: await TASKS[task](module, layouts, kernel, options, report) });
     } catch (error) {
         self.postMessage({ error: error.message });
     }

@@ -2,22 +2,23 @@
 
 const LIMIT_S = 10;
 const DEFAULTS = { shape: 0, inputs: {}, races: true, counts: true, steps: 0 };
+const MOST_STEPS = 100_000; // of a trace; each has 0.8 kB
 
 // Returns the bytes of a compressed file in base64.
-async function unpacked(base64) {
+async function unzipped(base64) {
     const stream = new Blob([bytesOf(base64)]).stream();
     return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
 // Returns a kernel's description (worklog.kernel.portable) from its compressed file in base64.
 async function description(base64) {
-    return JSON.parse(new TextDecoder().decode(await unpacked(base64)));
+    return JSON.parse(new TextDecoder().decode(await unzipped(base64)));
 }
 
 class Emulator {
     // parts: what worklog.site.emulator.parts returns
     static async of(parts) {
-        const module = await WebAssembly.compile(await unpacked(parts.core));
+        const module = await WebAssembly.compile(await unzipped(parts.core));
         return new Emulator(module, parts.layouts, parts.worker);
     }
 
@@ -45,7 +46,26 @@ class Emulator {
     //
     // options: as for `run`, and limitS (seconds until the run is stopped)
     // progress: is called with the number of blocks that have ended, and of all
-    run(kernel, { limitS = LIMIT_S, ...options } = {}, progress = () => {}) {
+    run(kernel, options = {}, progress = () => {}) {
+        return this.ask("run", kernel, { ...DEFAULTS, ...options }, progress);
+    }
+
+    // Runs a block, and resolves with the document of the access viewer.
+    //
+    // options: shape and block, as for `view` in core.js, and limitS
+    view(kernel, options = {}, progress = () => {}) {
+        const defaults = { shape: 0, block: 0, steps: MOST_STEPS };
+        return this.ask("view", kernel, { ...defaults, ...options }, progress);
+    }
+
+    // Runs all blocks, and resolves with the findings and the elements of C that are wrong.
+    //
+    // options: shape and counts, as for `check` in core.js, and limitS
+    check(kernel, options = {}, progress = () => {}) {
+        return this.ask("check", kernel, { shape: 0, counts: false, ...options }, progress);
+    }
+
+    ask(task, kernel, { limitS = LIMIT_S, ...options }, progress) {
         if (this.isRunning) {
             return Promise.reject(new Error("a kernel is running: wait, or stop it"));
         }
@@ -70,8 +90,7 @@ class Emulator {
                 }
             };
             const { module, layouts } = this;
-            const message = { module, layouts, kernel, options: { ...DEFAULTS, ...options } };
-            this.worker.postMessage(message);
+            this.worker.postMessage({ task, module, layouts, kernel, options });
         });
     }
 

@@ -6,6 +6,7 @@ Scripts are put one after the other: the last one uses the names of the files be
 from __future__ import annotations
 
 import gzip
+import json
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,16 @@ def parts() -> dict[str, Any]:
     return {
         "core": b64encode(core).decode(),
         "layouts": portable.layouts(),
-        "worker": _scripts("records.js", "findings.js", "core.js"),
+        "worker": _scripts("records.js", "findings.js", "trace.js", "product.js", "core.js"),
     }
+
+
+def parts_file() -> bytes:
+    """Return a script that defines what a page needs to start the emulator.
+
+    Raises WorklogError if the core can't be compiled.
+    """
+    return f"const emulatorParts = {json.dumps(parts())};\n".encode()
 
 
 def page_script() -> str:

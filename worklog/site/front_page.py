@@ -66,7 +66,7 @@ def front_page(
         peers=peers,
         glossary=glossary(),
         version=__version__,
-        script=assets(*PANEL_SCRIPTS) + "\n\n" + read_part("site.js"),
+        script="\n\n".join([assets(*PANEL_SCRIPTS), read_part("loading.js"), read_part("site.js")]),
     )
     title = "worklog: SGEMM kernels, checked and timed"
     html = document(title, ABOUT, body, assets("panel.css"))

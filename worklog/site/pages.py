@@ -17,6 +17,9 @@ from typing import Any
 from worklog.lab.assets import ACCESS_SCRIPTS, assets, palette
 from worklog.plots.style import DARK, LIGHT
 
+TOUCHES = (
+    "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
+)
 HEADER = """\
 <header><nav aria-label="worklog">
 <a href="index.html">worklog</a> <a href="index.html#story">story</a>
@@ -62,26 +65,69 @@ def site_page(title: str, about: str, body: str) -> str:
     return document(f"worklog: {title}", about, main)
 
 
-def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
+def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "", note: str = "") -> str:
     """Return the page of access.js for documents of worklog.viewer.accesses.
 
     The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step. A
     level of the zoom and a block may follow: #vectorized/0/9/34/block/3.
     header: HTML above the viewer
+    note: HTML below its title
     """
     documents = {accessed["kernel"]: accessed for accessed in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     body = filled(
         "access.html",
         header=header,
+        note=note,
         title=escape(title),
         script=assets(*ACCESS_SCRIPTS),
         data=packed(documents),
     )
     return document(
-        f"worklog: what a warp touches, {title}",
-        "What each warp of a CUDA kernel touches, from the addresses that the compiled code "
-        "executed.",
-        body,
-        assets("panel.css", "access.css"),
+        f"worklog: what a warp touches, {title}", TOUCHES, body, assets("panel.css", "access.css")
     )
+
+
+def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page that runs kernels: live.js in place of access.js alone.
+
+    catalogue: what a reader can choose (worklog.site.live)
+    """
+    body = filled(
+        "live.html",
+        header=HEADER,
+        script=_running_script(*ACCESS_SCRIPTS, parts=("picture.js", "live.js")),
+        catalogue=_in_script(catalogue),
+    )
+    styles = assets("panel.css", "access.css"), read_part("live.css")
+    return document("worklog: kernels that run in this page", TOUCHES, body, *styles)
+
+
+def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of puzzles.js.
+
+    puzzles: their questions, choices and files (worklog.site.choices)
+    """
+    body = filled(
+        "puzzles.html",
+        header=HEADER,
+        script=_running_script("dom.js", parts=("puzzles.js",)),
+        puzzles=_in_script(puzzles),
+    )
+    about = "Which of these CUDA kernels is right? They run in the page, which grades them."
+    return document(f"worklog: {title}", about, body, assets("panel.css"), read_part("live.css"))
+
+
+def _running_script(*names: str, parts: Sequence[str]) -> str:
+    """Return the script of a page that runs kernels.
+
+    names: of the widgets' scripts
+    parts: of the files next to this module that follow the emulator's
+    """
+    scripts = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
+    return "\n\n".join([assets(*names), *map(read_part, scripts)])
+
+
+def _in_script(data: Any) -> str:
+    """Return data as an expression of a page's script, which it can't end."""
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

@@ -1,6 +1,10 @@
 // The first page of the web site: panel.js draws the panel from answers that Python has computed
 // (panel_answers.py).
 
+// The answers are larger than the rest of the page, so they are loaded when a reader comes near.
+const panelPage = document.getElementById("panel-page");
+await nearTo(panelPage);
+await loadScript("data.js");
 const { table, start, answers, timed, parts } = await unpacked(worklogData);
 
 // Looks up the answer to what is chosen. The answers share their parts.
@@ -32,5 +36,5 @@ const model = {
         this.listeners.forEach((listener) => listener());
     },
 };
-render({ model, el: document.getElementById("panel-page") });
+render({ model, el: panelPage });
 document.documentElement.dataset.ready = "";

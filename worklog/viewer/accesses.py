@@ -131,6 +131,21 @@ def default_shape(kernel: Kernel) -> Shape:
     return replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
 
 
+def listed_lines(kernel: Kernel) -> range:
+    """Return the lines of the kernel's function, from its signature on.
+
+    All lines of the file if the function isn't defined there.
+    """
+    text = kernel.source.splitlines()
+    definition = kernel.unit.definition(kernel.entry.partition("<")[0])
+    if definition is None or not definition.is_own:
+        return range(1, len(text) + 1)
+    first = definition.line(definition.body.start_byte)
+    while first > 1 and text[first - 2].strip():
+        first -= 1
+    return range(first, definition.line(definition.body.end_byte - 1) + 1)
+
+
 VERBS = {"ld": "read", "st": "write", "atom": "update", "cp": "copy"}
 WAITS = {
     "bar": "__syncthreads()",
@@ -573,16 +588,8 @@ class _TraceReader:
         The kernel's lines begin with its signature.
         """
         text = self.kernel.source.splitlines()
-        definition = self.kernel.unit.definition(self.kernel.entry.partition("<")[0])
-        lines = {line for line, *_ in self.pills if line}
-        if definition is None or not definition.is_own:
-            lines |= {*range(1, len(text) + 1)}
-        else:
-            first = definition.line(definition.body.start_byte)
-            last = definition.line(definition.body.end_byte - 1)
-            while first > 1 and text[first - 2].strip():
-                first -= 1
-            lines |= {*range(first, last + 1)}
+        accessing_lines = {line for line, *_ in self.pills if line}
+        lines = accessing_lines | {*listed_lines(self.kernel)}
         return [[line, text[line - 1]] for line in sorted(lines)]
 
 
