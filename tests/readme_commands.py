@@ -71,7 +71,7 @@ COMMANDS = [
     ),
     Command("worklog log", "NVIDIA"),
     Command("worklog compare OLD NEW", LIVE, "worklog compare old.jsonl new.jsonl"),
-    Command("worklog article", "table rewritten: README.md", in_checkout=True),
+    Command("worklog article", ": README.md", in_checkout=True),
     Command("worklog figures --out DIR", LIVE, "worklog figures --out drawn"),
     Command("worklog site --out DIR", "opens in any browser", "worklog site --out pages"),
     Command("worklog journal", "#"),

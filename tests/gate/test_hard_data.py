@@ -8,11 +8,13 @@ import pytest
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import (
     MIXED,
+    OVERFLOW,
     SHAPE,
     SPECIAL,
     SUBNORMAL,
     any_data,
     check_hard_data,
+    least_overflow,
     not_as_fp32,
 )
 from worklog.kernel import Kernel
@@ -46,7 +48,7 @@ def test_a_rung_that_states_any_data_gives_what_fp32_gives():
 
 def test_what_a_right_split_loses_is_a_note_and_fails_any_data():
     stage = hard_data(rung("promoted"))
-    assert stage.passed and stage.note == f"not as FP32: {SPECIAL}, {MIXED}"
+    assert stage.passed and stage.note == f"not as FP32: {SPECIAL}, {OVERFLOW}, {MIXED}"
     stated = hard_data(replace(rung("promoted"), rules=f"{rung('promoted').domain}, any data"))
     assert not stated.passed and SPECIAL in stated.detail and MIXED in stated.detail
 
@@ -62,6 +64,40 @@ def test_terms_behind_k_that_are_multiplied_by_0_turn_infinity_to_nan():
     assert hard_data(replace(rung("naive"), rules="any data")).passed
     stage = hard_data(replace(kernel, rules="any data"))
     assert not stage.passed and f"70x67 and not as FP32: {SPECIAL}" in stage.detail
+
+
+@pytest.mark.parametrize(
+    ("term", "overflows"),
+    [
+        # Veltkamp's split, and factors of a product that is 1
+        ("a = 4097 * x, b = a - x, hi = a - b; acc = fmaf(hi, y, acc) + (x - hi) * y", True),
+        ("a = x * 0x1p30f, b = y * 0x1p-30f; acc += a * b", True),
+        ("a = x, b = y; acc += a * b", False),
+    ],
+)
+def test_the_verdict_says_that_finite_numbers_overflow(term, overflows):
+    term = f"{{ float x = A[(size_t)row * K + k], y = B[(size_t)k * N + col], {term}; }}"
+    sum_of_products = "acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];"
+    stage = hard_data(edited("naive", (sum_of_products, term)))
+    assert stage.passed and (OVERFLOW in stage.note) == overflows
+    if not overflows:
+        assert not stage.clause
+        return
+    factor = float(stage.clause.rpartition(" ")[2])
+    assert stage.clause.startswith("overflows for finite A or B of ")
+    assert 2.0**97 < factor < 2.0**128
+
+
+def test_the_least_factor_of_an_overflow_is_that_of_finite_products():
+    a = np.array([[1e30, 0], [1e35, 1], [np.inf, 1]], np.float32)
+    b = np.array([[1, 1e-35, 1e30], [1, 1, 1]], np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        c = (a.astype(np.float64) @ b).astype(np.float32)
+    assert least_overflow(a, b, c) == np.inf
+    c[1, 1] = np.inf
+    assert least_overflow(a, b, c) == np.float32(1e35)
+    c[0, 0] = np.nan
+    assert least_overflow(a, b, c) == np.float32(1e30)
 
 
 def test_an_error_that_grows_with_k_shows_at_a_long_k():

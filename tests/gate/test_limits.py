@@ -54,6 +54,12 @@ def test_a_kernel_without_limits_has_no_note(name):
     assert not limits_of(rung(name)).note
 
 
+def test_a_kernel_that_reads_the_number_of_multiprocessors_was_tested_with_one_number():
+    stride = 'int n;\n  asm volatile("mov.u32 %0, %%nsmid;" : "=r"(n));\n' + LOOP
+    assert limits_of(edited(LOOP, stride)).clause == "tested where %nsmid is 132"
+    assert not limits_of(rung("naive")).clause
+
+
 def test_a_grid_with_a_row_for_each_block_ends_at_65535_rows():
     kernel = Kernel.from_source(rung("naive").source, grid="(N + 31) / 32, M", block="32, 32")
     assert limits_of(kernel, quick=True).note == "M ≤ 65,535: a grid has 65,535 blocks along y"

@@ -18,7 +18,7 @@ from tests.emulator.helpers import HEAD
 from tests.gate.kernels import sequential
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from worklog.emulator import launch, load
-from worklog.emulator.coverage import Coverage
+from worklog.emulator.coverage import TURNS, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact, search
 from worklog.gate.edges import check_edge_shapes, check_old_c, mistake_in
@@ -470,5 +470,47 @@ def test_choices_of_code_with_many_loops_are_computed_to_their_end():
         load(f"{HEAD}.visible .entry k(.param .u32 M)\n{{\n{body}\n}}"), ("M",), (32,)
     )
     last = max(pc for pc, _ in coverage.judge.places)
-    notes, _ = coverage.judged({"M": np.array([1, 1000])})
+    notes, _ = coverage.judged({"M": np.array([1, TURNS - 1])})
     assert notes[coverage.judge.places[last, True]].tolist() == [False, True]
+
+
+def test_what_depends_on_a_loop_that_was_left_too_early_is_not_known():
+    """A tail of one term after a loop of two was said to have parts that never ran."""
+    body = """.reg .pred %p, %q; .reg .b32 %i, %k;
+ld.param.u32 %k, [K];
+mov.u32 %i, 0;
+L: add.s32 %i, %i, 2;
+setp.lt.s32 %p, %i, %k;
+@%p bra L;
+setp.lt.s32 %q, %i, %k;
+@%q bra END;
+END: ret;"""
+    kernel = load(f"{HEAD}.visible .entry k(.param .u32 K)\n{{\n{body}\n}}")
+    coverage = Coverage(kernel, ("K",), (32,))
+    in_loop, after = sorted(coverage.deciding)
+    notes, _ = coverage.judged({"K": np.array([7, 2 * TURNS, 9 * TURNS])})
+
+    def rows(pc: int, holds: bool) -> list[bool]:
+        return [bool(made) for made in notes[coverage.judge.places[pc, holds]]]
+
+    assert rows(in_loop, True) == [True, True, True]
+    assert rows(after, True) == [False, False, False]
+    assert rows(after, False) == [True, False, False]
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_tail_that_the_compiler_unrolls_has_no_part_that_never_ran(few_shapes, seed):
+    term = "acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];"
+    loop = f"  for (int k = 0; k < K; ++k) {{\n    {term}\n  }}\n"
+    text = rung("naive").source
+    assert loop in text
+    pairs = f"""  int k = 0;
+  for (; k + 2 <= K; k += 2) {{
+    {term}
+    acc += A[(size_t)row * K + k + 1] * B[(size_t)(k + 1) * N + col];
+  }}
+  for (; k < K; ++k) {term}
+"""
+    kernel = rung("naive").with_text(text.replace(loop, pairs))
+    verdict = check(kernel, on="emulated", seed=seed).verdict
+    assert (verdict.accepted, verdict.never_ran) == (True, ())

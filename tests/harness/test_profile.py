@@ -5,6 +5,7 @@ What it printed on an H100 is read, compared with the emulator's counts, and kep
 
 import json
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from worklog.gpu.profile import COUNTS, SECTORS, counters_of, limit, profiled, t
 from worklog.kernel import LADDER, rung
 from worklog.kernel.ladder import FP32, TENSOR, counters
 from worklog.problem import Shape
-from worklog.runs import Counters, Run
+from worklog.runs import Counters, Run, recordings
 
 FOLDER = Path(__file__).with_name("ncu")
 SHAPE = Shape.of(2048)
@@ -144,9 +145,21 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
 )
 def test_one_sentence_says_what_limits_and_which_rung_attacked_it(changed, cause, attacked):
     counted = recorded("shared")
-    said = limit(replace(counted, kernel="mine", values=counted.values | changed))
+    said = limit(replace(counted, kernel="mine", values=counted.values | changed), "sm_90")
     assert said.startswith("mine is limited by ") and cause in said
     assert (f"; {attacked} attacked that" in said) == bool(attacked)
+
+
+def test_multiprocessors_without_a_block_are_told_apart_from_warps_that_wait():
+    run = Run.load(recordings("chapters")["h200_small"], "recorded")
+    said = {counted.kernel: limit(counted, run.gpu.arch) for counted in run.counters}
+    for name in ("specialized", "bulk_copies"):  # 32 blocks for 132 multiprocessors
+        rows, columns = rung(name).blocks(Shape.of(1024))
+        idle = 100 - 100 * rows * columns / run.gpu.multiprocessors
+        percent = float(re.search(r"([\d.]+) % of the multiprocessors' time", said[name])[1])
+        assert percent == pytest.approx(idle, abs=4)
+    assert "L1 and shared 96 % busy" in said["naive"]
+    assert said["ragged"].startswith("ragged isn't limited by one thing (issue slots 66 % busy")
 
 
 def test_a_counter_that_is_no_number_or_missing_is_refused_by_name():

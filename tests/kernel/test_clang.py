@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from worklog.errors import CompileFailed, NvrtcMissing
@@ -284,6 +285,26 @@ def test_a_barrier_that_reduces_is_one_barrier_with_each_compiler(function):
         for compiler in (compile_cuda, compile_with_clang)
     )
     assert by_clang == by_nvrtc and len(by_clang) == 1
+
+
+@pytest.mark.parametrize(
+    ("rounding", "integers"),
+    [("rn", [2, 3, -2]), ("rz", [2, 2, -2]), ("rd", [2, 2, -3]), ("ru", [3, 3, -2])],
+)
+def test_conversions_round_as_their_names_say(rounding, integers, no_nvrtc):
+    source = f"""extern "C" __global__ void k(const float* x, int* whole, float* back) {{
+  whole[threadIdx.x] = __float2int_{rounding}(x[threadIdx.x]);
+  whole[threadIdx.x] += (int)__uint2float_{rounding}(3u) - (int)__float2uint_{rounding}(3.0f);
+  back[threadIdx.x] = __int2float_{rounding}(16777217);
+}}"""
+    device = EmulatedDevice()
+    values = np.array([2.25, 2.75, -2.5], np.float32)
+    x, whole, back = (device.upload(values) for _ in range(3))
+    device.launch(device.compile(Program("round.cu", source, "k")), (1, 1), 3, [x, whole, back])
+    assert "by clang" in device.label
+    assert device.download(whole).view(np.int32).tolist() == integers
+    nearest = 2.0**24 + (2 if rounding == "ru" else 0)
+    assert device.download(back).tolist() == [nearest] * 3
 
 
 def test_without_nvrtc_the_accumulators_are_in_registers(no_nvrtc):

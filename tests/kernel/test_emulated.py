@@ -47,6 +47,38 @@ def test_blocks_go_to_one_multiprocessor_after_the_other():
     assert (device.download(out) - 132000).tolist() == [*range(132), 0, 1]
 
 
+MEETING = """__device__ int slots[132];
+extern "C" __global__ void k(int* wrong) {
+  unsigned slot;
+  asm("SLOT" : "=r"(slot));
+  atomicExch(&slots[slot], blockIdx.x);
+  __syncthreads();
+  if (atomicAdd(&slots[slot], 0) != blockIdx.x) atomicAdd(wrong, 1);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("slot", "shared_bytes", "meets"),
+    [
+        ("mov.u32 %0, %%smid;", 0, True),  # an SM has several blocks
+        ("mov.u32 %0, %%smid;", 200_000, False),  # an SM has room for one
+        ("mov.u32 %0, %%ctaid.x;", 0, False),
+        ("mov.u32 %0, 0;", 0, True),
+    ],
+)
+def test_blocks_that_share_a_place_meet_there_in_another_schedule(slot, shared_bytes, meets):
+    device = EmulatedDevice()
+    program = Program("meets.cu", MEETING.replace("SLOT", slot), "k", shared=shared_bytes)
+    loaded = device.compile(program)
+    counts = []
+    for _ in range(3):
+        wrong = device.upload(np.zeros(1, np.float32))
+        device.launch(loaded, (64, 1), 64, [wrong])
+        counts.append(int(device.download(wrong).view(np.int32)[0]))
+    assert not device.findings
+    assert counts[0] == 0 and (max(counts) > 0) == meets
+
+
 def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     """As in CUDA: loading a module initialises them, a launch does not."""
     device = EmulatedDevice()
@@ -61,7 +93,7 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     assert device.download(out).tolist() == [6, 7, 6, 8, 6, 0, 0, 0]
 
 
-def test_a_program_that_was_loaded_before_is_read_once_and_begins_with_the_first_schedule():
+def test_a_program_that_was_loaded_before_is_read_once_and_goes_on_with_other_schedules():
     program = Program("shift.cu", SHIFT, "k")
     labels = []
     for device in (EmulatedDevice(), EmulatedDevice()):
@@ -75,7 +107,7 @@ def test_a_program_that_was_loaded_before_is_read_once_and_begins_with_the_first
                 )
                 labels.append(device.last.label.rpartition(" · ")[2])
             assert (loaded.kernel is device.compile(program).kernel) and loaded.kernel.name == "k"
-    assert labels == ["sm_90 PTX", "schedule 1"] * 4
+    assert labels == ["sm_90 PTX", "schedule 1", "schedule 2", "schedule 3"] * 2
 
 
 @pytest.mark.parametrize(

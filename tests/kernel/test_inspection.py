@@ -296,7 +296,9 @@ def test_the_report_has_a_column_for_each_main_loop():
     )
     lines = printed.partition("main loop, SASS")[2].partition("\n\n")[0].splitlines()
     assert lines[0].split() == ["sm_80", "sm_120"] and lines[1].split()[0] == "FFMA"
-    assert re.fullmatch(r" FFMAs with a bank conflict +[1-9]\d\.\d % +[1-9]\d\.\d %", lines[-1])
+    assert re.fullmatch(
+        r" FFMAs with a register-bank conflict +[1-9]\d\.\d % +[1-9]\d\.\d %", lines[-1]
+    )
     rows = {line.split()[0]: np.array(line.split()[1:], int) for line in lines[1:-1]}
     assert rows["LDS.128"].any() and (sum(rows.values()) == 2 * rows["all"]).all()
 

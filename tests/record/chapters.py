@@ -12,6 +12,9 @@ Rungs in which one part of their step is undone, and rungs without the word in t
 keeps the order of multiply-adds; and what the warps of every rung wait for, as Nsight Compute
 counts it, for notebooks 04 to 07, 09 and 10.
 
+`python -m tests.record.chapters small worklog/recordings/chapters/h200_small.jsonl`; three minutes.
+The same counts at 1024.
+
 `python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels
 of one row, with loads that are marked as read once and without; `split` and its first pass; and
 what Nsight Compute counts of `best` and `split` where their speed ends, for notebooks 09 and 10.
@@ -28,6 +31,7 @@ from worklog.kernel.ladder import FP32, TENSOR, rungs
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import product_job
+from worklog.runs import Run
 from worklog.settings import Harness
 
 TILES = (
@@ -78,11 +82,20 @@ def causes(out: Path) -> None:
     for name, tile in ISOLATED_TILES:
         kernels += [name, worklog.rung(name).with_tile(**tile)]
     run = worklog.measure(kernels, [1024, 4096], out=out)
-    for size, rungs_counted in ((4096, (*LADDER, *FP32, *TENSOR)), (1024, LADDER)):
-        for rung in rungs_counted:
-            counted = profiled(rung, Shape.of(size))
-            run.add_counters(counted)
-            print(rung.name, size, limit(counted), flush=True)
+    count(run, 4096)
+
+
+def small(out: Path) -> None:
+    """Count what the warps of each rung wait for where a launch takes tens of microseconds."""
+    count(worklog.measure(["cuBLAS"], 1024, out=out), 1024)
+
+
+def count(run: Run, size: int) -> None:
+    """Add what Nsight Compute counts of every rung to a run."""
+    for rung in (*LADDER, *FP32, *TENSOR):
+        counted = profiled(rung, Shape.of(size))
+        run.add_counters(counted)
+        print(rung.name, size, limit(counted, run.gpu.arch), flush=True)
 
 
 def waits(out: Path) -> None:
@@ -129,10 +142,15 @@ def bounds(out: Path) -> None:
         for size in map(Shape.of, sizes.split()):
             counted = profiled(worklog.rung(name), size)
             run.add_counters(counted)
-            print(name, size, limit(counted))
+            print(name, size, limit(counted, run.gpu.arch))
 
 
 if __name__ == "__main__":
-    {"tiles": tiles, "waits": waits, "causes": causes, "bounds": bounds}[sys.argv[1]](
-        Path(sys.argv[2])
-    )
+    recordings = {
+        "tiles": tiles,
+        "waits": waits,
+        "causes": causes,
+        "small": small,
+        "bounds": bounds,
+    }
+    recordings[sys.argv[1]](Path(sys.argv[2]))

@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(THREADS)
   out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-// Each block reads its shared memory, with the start of the buffer in it, again and again.
+// Each block reads its shared memory, with the start of the buffer in it, again and again. In each
+// round, a thread starts 32 quads further: from the same address, the compiler would load once.
 extern "C" __global__ void __launch_bounds__(THREADS)
     stream_shared(const float4 *buffer, int rounds, float *out) {
   __shared__ float4 copy[SHARED_QUADS];
@@ -105,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float4 v;
       asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                    : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                   : "r"(base + 16 * (threadIdx.x + i)));
+                   : "r"(base + 16 * ((threadIdx.x + i + 32 * round) % SHARED_QUADS)));
       sum += v.x + v.y + v.z + v.w;
     }
   }

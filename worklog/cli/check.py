@@ -452,8 +452,9 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
     counted = profile.profiled(kernel, shape)
     run.add_counters(counted)
     parts = [run.text(), *(table.text() for table in profile.tables(counted, kernel))]
-    parts += [profile.limit(counted), f"run saved: {run.path}"]
-    document = {"limit": profile.limit(counted), "path": str(run.path), **asdict(counted)}
+    limit = profile.limit(counted, run.gpu.arch)
+    parts += [limit, f"run saved: {run.path}"]
+    document = {"limit": limit, "path": str(run.path), **asdict(counted)}
     options.show(document, "\n\n".join(parts), as_json)
 
 

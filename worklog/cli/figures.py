@@ -199,8 +199,10 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
             drawn.add(name, attempt.result(), out)
         extra = others(run.origin == "recorded")
         drawn = _draw(run, out, extra=extra, drawn=drawn, pool=pool)
+        before = README.read_bytes() if README.is_file() else b""
         if run.shapes() and rewrite(README, markdown(run), *markers("table")):
-            click.echo(f"table rewritten: {README}")
+            state = "unchanged" if README.read_bytes() == before else "rewritten"
+            click.echo(f"table {state}: {README}")
         else:
             why_not = "it has no table markers" if README.is_file() else "there is no such file"
             click.echo(f"table not rewritten in {README}: {why_not}")

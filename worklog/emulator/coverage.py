@@ -35,7 +35,9 @@ from worklog.emulator.sizes import ConstantTable, SizeValue, size_values, tables
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
-TURNS = 128  # of a loop, after which it ends: so each launch does, whatever instructions that takes
+# Of a loop, after which the judge leaves it: so each launch ends, whatever instructions that takes.
+# What depends on the loop isn't known then.
+TURNS = 128
 ENOUGH = 2**60  # instructions
 IN = Reg("%in", "b64")
 OUT = Reg("%out", "b64")
@@ -81,6 +83,17 @@ class Judge:
     notes: int  # their number
     equal: list[int]  # for each equality of 32 or 64 bits, the note that it holds
     compared: dict[int, int]  # for each comparison, by pc, the note that it holds
+    # For each note that depends on loops before it, the notes that such a loop was left too early.
+    left_before: dict[int, set[int]]
+    left_before_value: list[set[int]]  # the same, for each value that sizes decide
+
+    @staticmethod
+    def unknown(notes: Array, left: set[int] | None) -> Array:
+        """Return the rows in which one of these loops was left too early.
+
+        notes: a note a line and a row a column
+        """
+        return np.asarray(notes[sorted(left or ())].any(axis=0))
 
 
 @dataclass(eq=False)
@@ -418,6 +431,12 @@ class Coverage:
             notes[:, start : start + ROWS] = noted[:, : count - start]
             gaps[:, start : start + ROWS] = measured[:, : count - start]
             values_of_sizes[:, start : start + ROWS] = computed[:, : count - start]
+        for number, equality in enumerate(judge.equal):
+            gaps[number, judge.unknown(notes, judge.left_before.get(equality // 2 * 2))] = 0
+        for number, left in enumerate(judge.left_before_value):
+            values_of_sizes[2 * number + 1, judge.unknown(notes, left)] = 0
+        for note, left in judge.left_before.items():
+            notes[note : note + 2, judge.unknown(notes, left)] = False
         return notes, gaps, values_of_sizes
 
 
@@ -480,6 +499,10 @@ class _JudgeWriter:
             for instruction in kernel.instructions
             if instruction.parts[0] == "bra"
         }
+        self.loops = {pc: target for pc, target in self.targets.items() if target <= pc}
+        self.left = dict[int, int]()  # for each loop, the note that it was left too early
+        self.loops_of = self._loops_of_registers()
+        self.size_values = size_values
 
     def judge(self) -> Judge:
         """Write the code, and return the kernel."""
@@ -500,7 +523,51 @@ class _JudgeWriter:
         )
         params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps", "values"))
         kernel = PtxKernel("judge", self.kernel.arch, params, instructions, labels, (), None)
-        return Judge(kernel, self.places, 2 * len(self.notes), self.equal, self.compared)
+        left_before = dict[int, set[int]]()
+        for (block_index, predicate, _), note in self.notes.items():
+            if left := self._left_before(block_index, predicate):
+                left_before[note] = left
+        left_before_value = []
+        for value in self.size_values:
+            places = {self._block_index(pc) for pc in value.readers}
+            name = value.register.name
+            left_before_value.append(
+                set[int]().union(*(self._left_before(place, name) for place in places))
+            )
+        return Judge(
+            kernel,
+            self.places,
+            2 * (len(self.notes) + len(self.left)),
+            self.equal,
+            self.compared,
+            left_before,
+            left_before_value,
+        )
+
+    def _loops_of_registers(self) -> dict[str, set[str]]:
+        """Return the loops in which each register's value may come about, by their branches."""
+
+        def sources(instruction: Instruction) -> tuple[set[str], bool]:
+            pc = instruction.pc
+            return {str(last) for last, first in self.loops.items() if first <= pc <= last}, True
+
+        return origins(self.kernel.instructions, sources) if self.loops else {}
+
+    def _left_before(self, block_index: int, register_name: str) -> set[int]:
+        """Return the notes that a loop was left too early that a register in a block comes from.
+
+        Without loops around the block.
+        """
+        start = self.flow.blocks[block_index].start
+        notes = set[int]()
+        for last in map(int, self.loops_of.get(register_name, ())):
+            if last in self.left and not self.loops[last] <= start <= last:
+                notes.add(self.left[last])
+        return notes
+
+    def _block_index(self, pc: int) -> int:
+        """Return the number of an instruction's block."""
+        return next(block.index for block in self.flow.blocks if block.start <= pc < block.stop)
 
     def _emit(self, op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
         self.code.append((op, operands, guard))
@@ -527,7 +594,7 @@ class _JudgeWriter:
         """
         key = self.block_index, predicate.name, self.assignments[predicate.name]
         if key not in self.notes:
-            number = 2 * len(self.notes)
+            number = 2 * (len(self.notes) + len(self.left))
             self.notes[key] = number
             for negated in (False, True):
                 address = Mem(OUT, ROWS * (number + negated))
@@ -590,6 +657,8 @@ class _JudgeWriter:
             is_over = Reg(f"%full_{pc}", "pred")
             self._emit("add.s32", turns, turns, ONE)
             self._emit("setp.ge.s32", is_over, turns, _number(TURNS))
+            self.left[pc] = 2 * (len(self.notes) + len(self.left))
+            self._emit("st.global.u8", Mem(OUT, ROWS * self.left[pc]), ONE, guard=(is_over, False))
             self._emit("bra", Sym(f"at_{pc + 1}"), guard=(is_over, False))
         self._emit(instruction.op, Sym(f"at_{target}"), guard=instruction.guard)
 

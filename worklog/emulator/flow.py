@@ -228,6 +228,19 @@ class Flow:
         return False
 
     @cached_property
+    def may_meet(self) -> bool:
+        """True if a block may see what others do meanwhile, though it need not wait.
+
+        It has an atomic or an ordered load of global memory, or the number of its multiprocessor.
+        """
+        elsewhere = {"mbarrier", "shared"}
+        for instruction in self.kernel.instructions:
+            is_read = instruction.opcode.strong and instruction.opcode.loads
+            if is_read and elsewhere.isdisjoint(instruction.parts):
+                return True
+        return "%smid" in self.specials
+
+    @cached_property
     def polling(self) -> set[int]:
         """The heads of loops that poll.
 

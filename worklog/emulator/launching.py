@@ -40,6 +40,8 @@ from worklog.emulator.reports import (
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
 SMS = 132  # of an H200: if blocks may wait for each other, as many run together as fit there
+MEETING = 8  # blocks that start at once, if they may see what the others do
+NEIGHBOURS = 2  # of these that share a multiprocessor
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all
 # GPUs.
@@ -236,8 +238,8 @@ def prepare(
     _require_valid(batch, kernel, shared_bytes, registers)
     program = program_of(kernel, shared_bytes)
     numbers = _numbers(batch, options.get("only_blocks"))
-    together = _together(batch, program, len(numbers), registers)
-    _require_host_memory(batch, program, together, len(numbers))
+    residency = _residency(batch, program, len(numbers), registers)
+    _require_host_memory(batch, program, residency.together, len(numbers))
     _require_few_parameters(kernel)
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
@@ -259,7 +261,9 @@ def prepare(
         blocks=len(numbers),
         budget=options.get("budget", BUDGET),
         reserved=reserved,
-        together=together,
+        together=residency.together,
+        meeting=residency.meeting,
+        neighbours=residency.neighbours,
         ulps=options.get("ulps", 0),
     )
     assert barrier.data is not None
@@ -270,7 +274,7 @@ def prepare(
         memory=memory,
         core=native.PreparedRun(program, memory, planned),
         numbers=np.arange(len(numbers)) if is_whole else np.array(numbers, np.int64),
-        is_ordered=len(numbers) > together and program.flow.may_wait,
+        is_ordered=len(numbers) > residency.together and program.flow.may_wait,
         barrier=barrier.data,
     )
 
@@ -331,23 +335,38 @@ def _require_valid(batch: Batch, kernel: PtxKernel, shared_bytes: int, registers
         )
 
 
-def _together(batch: Batch, program: LoadedProgram, blocks: int, registers: int) -> int:
-    """Return how many blocks run together, since they may wait for each other. Their state is kept.
+@dataclass(frozen=True)
+class Residency:
+    """How many blocks run together, since they may wait for each other or see what others do.
+
+    Their state is kept.
+    """
+
+    together: int  # at most
+    meeting: int  # that start at once, if there is a schedule
+    neighbours: int  # that share a multiprocessor then
+
+
+def _residency(batch: Batch, program: LoadedProgram, blocks: int, registers: int) -> Residency:
+    """Return how many blocks run together.
 
     Raises BadLaunch if the blocks of a cooperative launch don't fit, TooLarge for more blocks than
     can be run.
     """
     flow = program.flow
     is_cooperative = "%envreg1" in flow.specials
+    on_one = max(1, occupancy("sm_90", batch.threads, registers, program.shared).blocks)
     together = 1
     if flow.may_wait or is_cooperative or math.prod(batch.cluster) > 1:
-        fitting = SMS * occupancy("sm_90", batch.threads, registers, program.shared).blocks
-        together = max(1, min(fitting, blocks))
+        together = max(1, min(SMS * on_one, blocks))
+    elif flow.may_meet:
+        together = max(1, min(MEETING, blocks))
     if is_cooperative and blocks > together:
         raise BadLaunch(TOO_MANY_BLOCKS.format(blocks, together))
     if blocks > MOST_BLOCKS:
         raise TooLarge(f"{blocks:,} blocks are too many for the emulator: use a smaller size")
-    return together
+    meeting = min(MEETING, together) if flow.may_meet else 1
+    return Residency(together, meeting, min(NEIGHBOURS, on_one))
 
 
 def _require_host_memory(batch: Batch, program: LoadedProgram, together: int, blocks: int) -> None:

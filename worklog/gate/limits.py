@@ -14,7 +14,8 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import product
 
-from worklog.emulator.launching import MAX_GRID, launch
+from worklog.emulator.flow import Flow
+from worklog.emulator.launching import MAX_GRID, SMS, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, WorklogError, apart
@@ -24,6 +25,7 @@ from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Stage, passed
 
 LIMITS = "limits"
+MULTIPROCESSORS = "%nsmid"  # a kernel that reads it may be right on some GPUs only
 AXES = "MNK"
 SIZES = (65536, 16384, 4096)
 TINY = (5, 5, 2)  # the other sizes
@@ -66,6 +68,8 @@ def require_grid(kernel: Kernel, shape: Shape) -> None:
 def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool) -> Stage:
     """Name the sizes beyond the largest ones at which the kernel can't be right.
 
+    The clause says for which number of multiprocessors a kernel that reads it ran.
+
     quick: whether to look at the grid alone
     """
     sentences = [*_grid_limits(subject, largest)]
@@ -77,6 +81,9 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
         sentences += apart(
             "the search for limits", lambda: _memory_limits(launches, largest), nothing, notes
         )
+    clause = ""
+    if any(MULTIPROCESSORS in flow.specials for flow in _flows(subject)):
+        clause = f"tested where {MULTIPROCESSORS} is {SMS}"
     note = "; ".join(sentences + notes)
     none_found = f"the grid allows M, N and K up to {SIZES[0]:,}"
     if not is_launched:
@@ -85,7 +92,7 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
         none_found += f"; {launches.untried} launches there were too long for the emulator"
     else:
         none_found += ", and no access there was outside of memory"
-    return passed(LIMITS, note or none_found, note=note)
+    return passed(LIMITS, note or none_found, note=note, clause=clause)
 
 
 def _memory_limits(launches: _Launches, largest: tuple[int, int, int]) -> list[str]:
@@ -136,11 +143,14 @@ def _exceeds(subject: Loaded, part: Kernel, axis: int, place: int, size: int) ->
 
 def _waits(subject: Loaded) -> bool:
     """Return whether a block may wait for another block, so that some can't run alone."""
+    return any(flow.may_wait for flow in _flows(subject))
+
+
+def _flows(subject: Loaded) -> Iterator[Flow]:
+    """Yield what is known of each kernel of a subject before it runs."""
     for _, loaded in subject.passes:
         assert isinstance(loaded, EmulatedKernel)
-        if program_of(loaded.kernel, loaded.program.shared).flow.may_wait:
-            return True
-    return False
+        yield program_of(loaded.kernel, loaded.program.shared).flow
 
 
 class _Launches:

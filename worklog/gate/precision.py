@@ -33,7 +33,8 @@ a note; other kernels keep their class.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -80,6 +81,7 @@ BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED = "numbers of very different size in a row"
 SUBNORMAL = "subnormal numbers"
 SPECIAL = "infinities and NaN"
+OVERFLOW = "finite numbers that overflow"
 # terms: FP32 made of short numbers rounds more
 ALONE = "single products, whose operands lost low bits"
 FEWEST = 6
@@ -391,9 +393,11 @@ def check_hard_data(
     )
     if failure is not None:
         return failure
-    failure, shape, unlike = _check_any_data(subject, memory, shape)
-    if failure is not None:
-        return failure
+    on_any_data = _check_any_data(subject, memory, shape)
+    if on_any_data.failure is not None:
+        return on_any_data.failure
+    shape = on_any_data.shape
+    unlike = on_any_data.unlike
     notes = [NORMS] if loses_bits else []
     detail = f"as FP32 at {shape}"
     if unlike:
@@ -410,7 +414,7 @@ def check_hard_data(
             if reached == "wrong" or domain.any_data or not is_split:
                 return replace(stage, detail=f"at {shape}: {stage.detail}")
             notes.append(f"class {reached} at {shape}: its error grows with K")
-    return passed(HARD_DATA, detail, note="; ".join(notes))
+    return passed(HARD_DATA, detail, note="; ".join(notes), clause=on_any_data.clause)
 
 
 def _long_k(shape: Shape, checked_shape: Shape) -> int:
@@ -428,18 +432,34 @@ def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tup
     return reference.judge(HARD_DATA, result, subject.claimed)
 
 
-def _check_any_data(
-    subject: Runnable, memory: Memory, shape: Shape
-) -> tuple[Stage | None, Shape, dict[str, int]]:
-    """Return a failure, the last shape, and the elements that aren't as in FP32.
+@dataclass
+class _OnAnyData:
+    """What launches on any data have shown."""
+
+    shape: Shape  # of the last launch
+    failure: Stage | None = None
+    unlike: dict[str, int] = field(default_factory=dict)  # elements that aren't as in FP32, by kind
+    overflow: float = math.inf  # the least of least_overflow
+
+    @property
+    def clause(self) -> str:
+        """The least number with which the kernel overflows, though FP32 doesn't."""
+        if OVERFLOW not in self.unlike:
+            return ""
+        return f"overflows for finite A or B of {self.overflow:.1e}"
+
+
+def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyData:
+    """Launch twice on any data.
 
     The second launch has a beta, and a K that ends inside a tile. An element that is stored a
     second time, after a doubt about its first sum, takes what was stored first for the old C.
     """
     domain = subject.domain
-    unlike = dict[str, int]()
+    on_any_data = _OnAnyData(shape)
     for beta, k in (0.0, shape.k), (-0.5 if domain.beta else 0.0, shape.k + 3):
         shape = domain.padded(replace(shape, k=k))
+        on_any_data.shape = shape
         a, b = any_data(shape, memory.rng)
         with np.errstate(over="ignore", invalid="ignore"):
             old = (a.astype(np.float64) @ b).astype(np.float32)
@@ -448,10 +468,12 @@ def _check_any_data(
             product = result.c - beta * old
         if result.trespass:
             launch = f"at {shape} with beta = {beta:g}"
-            return failed(HARD_DATA, f"{launch}: {result.trespass}"), shape, {}
+            on_any_data.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
+            return on_any_data
         for name, count in not_as_fp32(a, b, product).items():
-            unlike[name] = max(count, unlike.get(name, 0))
-    return None, shape, unlike
+            on_any_data.unlike[name] = max(count, on_any_data.unlike.get(name, 0))
+        on_any_data.overflow = min(on_any_data.overflow, least_overflow(a, b, product))
+    return on_any_data
 
 
 def _check_scaled_rows(
@@ -544,7 +566,8 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     wrong = ~np.where(is_special, is_equal, is_near)
     wrong &= sizes < 2.0**127  # others may overflow, in some order
     kinds = (
-        (SPECIAL, is_special | ~np.isfinite(c)),
+        (SPECIAL, is_special),
+        (OVERFLOW, ~np.isfinite(c)),
         (SUBNORMAL, is_subnormal),
         (ALONE, terms == 1),
         (MIXED, np.ones_like(wrong)),
@@ -557,6 +580,18 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     if MIXED in unlike:  # which also loses single products
         unlike[MIXED] += unlike.pop(ALONE, 0)
     return unlike
+
+
+def least_overflow(a: Float32, b: Float32, c: Float32) -> float:
+    """Return the least factor for which C isn't finite, though FP32 doesn't overflow.
+
+    It is the largest one of its row of A and column of B; infinity if there is none.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        is_finite = np.isfinite(a.astype(np.float64) @ b)
+    fits = _finite_sizes(a) @ _finite_sizes(b) < 2.0**127
+    factors = np.maximum(np.abs(a).max(axis=1)[:, None], np.abs(b).max(axis=0))
+    return float(np.min(factors, where=is_finite & fits & ~np.isfinite(c), initial=np.inf))
 
 
 def _finite_sizes(matrix: Float32) -> Float64:

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from worklog.emulator.limits import LIMITS as LIMITS_OF_SM
 from worklog.errors import WorklogError
 from worklog.gpu.device import environment, gpu
 from worklog.kernel import Kernel, rung
@@ -76,7 +77,10 @@ BUSY = 80.0
 CONFLICTS = 0.1
 SCATTERED = 8.0
 OF_ISSUED = 0.9
-FILLED = 0.75  # of the possible warps
+FILLED = 0.75  # of the possible warps, or of the time in which a multiprocessor has a block
+LEAST_WAIT = 15  # percent, of the reason that is called the limit
+READY = ("selected", "not_selected")
+SCHEDULERS = 4  # of a multiprocessor
 # What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked
 # it.
 LIMITS = {
@@ -249,10 +253,12 @@ def _waits(columns: Sequence[str], row: Sequence[str]) -> dict[str, int]:
     return waits
 
 
-def limit(counters: Counters) -> str:
+def limit(counters: Counters, arch: str) -> str:
     """Return a sentence: what limits the kernel, and by which number.
 
     It names the rung that attacked this limit.
+
+    arch: of the GPU, such as "sm_90"
     """
     values = counters.values
     busiest = max(UNITS, key=lambda unit: values[unit])
@@ -267,25 +273,48 @@ def limit(counters: Counters) -> str:
             cause = "scattered"
     elif busiest == "issue slots" and values["FP32 cores"] > OF_ISSUED * values[busiest]:
         cause = "FP32 cores"
-    waiting = {
-        name: count
-        for name, count in counters.stalls.items()
-        if name not in ("selected", "not_selected")
-    }
-    resident, possible = (values[name] for name in OCCUPANCY)
-    if values[busiest] < BUSY and resident < FILLED * possible:
-        cause = "blocks"
-        evidence += f", and {resident:.0f} % of the warps resident"
-        evidence += f" where {possible:.0f} % are possible"
-    elif values[busiest] < BUSY and waiting:
-        cause = max(waiting, key=lambda name: waiting[name])
-        share = 100 * waiting[cause] / sum(counters.stalls.values())
-        evidence += f", and {share:.0f} % of the warps' cycles wait for {cause}"
+    if values[busiest] < BUSY:
+        cause, numbers = _cause_of_idling(counters, arch)
+        evidence += f", and {numbers}"
+    if not cause:
+        return f"{counters.kernel} isn't limited by one thing ({evidence})"
     limiter, attacking_rung = LIMITS.get(cause, (cause.replace("_", " "), ""))
     sentence = f"{counters.kernel} is limited by {limiter} ({evidence})"
     if attacking_rung and attacking_rung != counters.kernel:
         sentence += f"; {attacking_rung} attacked that: {rung(attacking_rung).idea}"
     return sentence
+
+
+def _cause_of_idling(counters: Counters, arch: str) -> tuple[str, str]:
+    """Return why no unit is busy, as a key of LIMITS, and the numbers that show it.
+
+    The key is "" if no reason has a large share.
+    """
+    values = counters.values
+    resident, possible = (values[name] for name in OCCUPANCY)
+    total = sum(counters.stalls.values())
+    if arch in LIMITS_OF_SM and total:
+        # Each stall is a number of warps per issued instruction, so their sum is all warps of a
+        # scheduler, divided by the instructions that it issues in a cycle.
+        warps = resident / 100 * LIMITS_OF_SM[arch].warps / SCHEDULERS
+        occupied = min(1.0, values["issue slots"] / (100 * warps / total))
+        if occupied < FILLED:
+            return (
+                "blocks",
+                f"{100 - 100 * occupied:.0f} % of the multiprocessors' time has no block",
+            )
+    if resident < FILLED * possible:
+        return "blocks", (
+            f"{resident:.0f} % of the warps resident where {possible:.0f} % are possible"
+        )
+    waiting = {name: count for name, count in counters.stalls.items() if name not in READY}
+    if not waiting:
+        return "", "what its warps wait for isn't known"
+    cause = max(waiting, key=lambda name: waiting[name])
+    share = 100 * waiting[cause] / total
+    if share < LEAST_WAIT:
+        return "", f"at most {share:.0f} % of the warps' cycles wait for one reason, {cause}"
+    return cause, f"{share:.0f} % of the warps' cycles wait for {cause}"
 
 
 def tables(counters: Counters, kernel: Kernel) -> list[Table]:

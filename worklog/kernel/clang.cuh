@@ -166,6 +166,20 @@ PTX2(__dadd_rn, double, "d", "add.rn.f64")
 PTX2(__dmul_rn, double, "d", "mul.rn.f64")
 #undef PTX1
 #undef PTX2
+// Conversions with each rounding: of float to an integer, and of an integer to float.
+#define CONVERSION(NAME, TO, OUT, FROM, IN, PTX)                                                 \
+  DEVICE TO NAME(FROM a) { TO out; asm("cvt." PTX " %0, %1;" : "=" OUT(out) : IN(a)); return out; }
+#define CONVERSIONS(ROUNDING, PTX)                                                               \
+  CONVERSION(__float2int_##ROUNDING, int, "r", float, "f", PTX "i.s32.f32")                      \
+  CONVERSION(__float2uint_##ROUNDING, unsigned, "r", float, "f", PTX "i.u32.f32")                \
+  CONVERSION(__int2float_##ROUNDING, float, "f", int, "r", PTX ".f32.s32")                       \
+  CONVERSION(__uint2float_##ROUNDING, float, "f", unsigned, "r", PTX ".f32.u32")
+CONVERSIONS(rn, "rn")
+CONVERSIONS(rz, "rz")
+CONVERSIONS(rd, "rm")
+CONVERSIONS(ru, "rp")
+#undef CONVERSIONS
+#undef CONVERSION
 DEVICE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float fabsf(float a) { return __builtin_fabsf(a); }

@@ -176,7 +176,7 @@ def _outside(program: Program, result: Result) -> Outside | None:
 class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device.
 
-    Each repeated launch of a kernel on a grid uses another schedule of blocks and warps (see
+    Each repeated launch of a program on a grid uses another schedule of blocks and warps (see
     worklog.emulator.launch), so that a result that depends on the schedule differs.
 
     arch: the architecture to compile for
@@ -217,7 +217,8 @@ class EmulatedDevice:
         self._slices = 0  # of the running launch
         self.only_blocks: Sequence[int] | None = None  # as for worklog.emulator.launch
         self.ulps = 0  # as for worklog.emulator.launch
-        self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
+        # By program, so that a kernel that is loaded again goes on with other schedules.
+        self._launches: Counter[tuple[Program, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
     def compile(self, program: Program) -> EmulatedKernel:
@@ -353,9 +354,9 @@ class EmulatedDevice:
         self._slices = 0
         self._require_instructions()
         with naming(kernel.program):
-            self.last = prepared.run(self._launches[kernel, grid])
+            self.last = prepared.run(self._launches[kernel.program, grid])
         self.instructions += self.last.instructions
-        self._launches[kernel, grid] += 1
+        self._launches[kernel.program, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
         if self.has_bounds:

@@ -330,7 +330,7 @@ def _sass(sass: Sass) -> str:
     rows.append(["all", *(str(mix.total()) for mix in loops)])
     rows.append(
         [
-            "FFMAs with a bank conflict",
+            "FFMAs with a register-bank conflict",
             *(f"{100 * loop.bank_conflicts:.1f} %" for loop in sass.loops.values()),
         ]
     )

@@ -51,6 +51,7 @@ EMULATED_FLOPS = 2**24
 EMULATED_BYTES = 2**21
 INFERRED_DOMAIN = "the domain is inferred from the grid"  # how the kernel's warning begins
 MOST_LINES = 12  # of a report, behind the verdict and the findings
+SHOWN_S = 0.05  # the least time that is shown
 # Copies of A, B and C in float32: the gate's, the emulator's, and the references in float64.
 EMULATED_COPIES = 8
 
@@ -112,7 +113,7 @@ class Checked:
         lines: the caller's, printed below the lines about the kernel
         """
         about = [*self._about(), *self.remarks(), *self._counts(), *lines]
-        if self.verdict.seconds:
+        if self.verdict.seconds >= SHOWN_S:
             about.append(f"time: {self.verdict.seconds:.1f} s")
         if len(about) > MOST_LINES:
             left = len(about) - MOST_LINES + 1

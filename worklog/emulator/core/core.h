@@ -337,8 +337,10 @@ typedef struct {
   /* of the order in which warps and blocks take turns; 0: in the order of their numbers */
   uint64_t seed;
   int32_t together, resident_count, turn, ended, basic_blocks, halved, stuck_number;
-  int32_t reserved;      /* bytes at the end of shared memory that hold zeros when a block starts */
-  int32_t waits;         /* whether threads may wait for others in loops */
+  int32_t reserved; /* bytes at the end of shared memory that hold zeros when a block starts */
+  int32_t waits;    /* whether threads may wait for others in loops */
+  /* blocks that start at once, with a seed, and that share a multiprocessor then */
+  int32_t meeting, neighbours;
   int32_t ulps;          /* by which approximations are above the nearest float32: -1, 0 or 1 */
   const Layout *layouts; /* of tensor maps, by their numbers */
   /* whether mbarriers, bulk copies or the like order accesses */

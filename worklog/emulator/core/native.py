@@ -55,6 +55,8 @@ class CoreLaunch:
     budget: int  # instructions that a warp may take
     reserved: int  # bytes at the end of shared memory that hold zeros when a block starts
     together: int  # how many blocks may wait for each other
+    meeting: int  # how many of them start at once, if there is a schedule
+    neighbours: int  # how many of them share a multiprocessor then
     ulps: int  # by which approximations are above the nearest float32: -1, 0 or 1
 
 
@@ -233,6 +235,8 @@ def _fields(batch: Batch, launch: CoreLaunch) -> dict[str, Any]:
         "budget": launch.budget,
         "ulps": launch.ulps,
         "together": -(-launch.together // blocks),
+        "meeting": -(-launch.meeting // blocks),
+        "neighbours": launch.neighbours,
         "slice": SLICE,
         "most_frames": MOST_FRAMES,
         "most_steps": MOST_STEPS if batch.traced else 0,

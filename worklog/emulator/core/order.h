@@ -5,9 +5,9 @@
  * times, and those of one warp also by a __syncwarp(). vector_clock.h knows what else orders them.
  * Two strong accesses don't race, except between blocks with the scope of one block.
  *
- * Not reported: a missing fence behind a flag where the block is the same, or the read is strong or
- * bypasses the L1 cache, as ld.cg does: so the CUDA C++ Programming Guide hands over partial sums
- * ("Memory Fence Functions"). */
+ * Not reported: a missing fence behind a flag where the block is the same, or the access behind it
+ * is a store, which waits for the flag, or a read that is strong or bypasses the L1 cache, as ld.cg
+ * does: so the CUDA C++ Programming Guide hands over partial sums ("Memory Fence Functions"). */
 #ifndef WORKLOG_ORDER_H
 #define WORKLOG_ORDER_H
 
@@ -83,7 +83,8 @@ static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, i
     return 0;
   if (!l->fences && !b->has_acquired)
     return 1;
-  int lenient = global && (same || site->strong || site->order & UNCACHED);
+  int stores = site->op == STORE;
+  int lenient = global && (same || stores || site->strong || site->order & UNCACHED);
   int64_t number = before->thread - 1;
   return !handed_over(l, b, (int)(number / size), (int)(number % size), before->time, by, lenient);
 }

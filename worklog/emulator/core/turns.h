@@ -32,13 +32,15 @@ static void set_thread_indices(int32_t *out, int first, int before, int size) {
 }
 
 /* Special registers, by the number that Python gives. %smid: blocks go to one multiprocessor after
- * the other. */
+ * the other; with a seed, several that start one after the other share one. */
 static void set_specials(Launch *l, Block *b, Warp *w) {
   int32_t rank = rank_of(l, b, w), warp = number_of_warp(b, w) % own_warps(l, b);
   int64_t number = block_of(l, b, first_of(b, w));
   int32_t place[3] = {(int32_t)(number % l->grid[0]), (int32_t)(number / l->grid[0] % l->grid[1]),
                       (int32_t)(number / l->grid[0] / l->grid[1])};
-  const int32_t others[3] = {b->slot + warp, rank, (int32_t)(number % SMS)};
+  int64_t started = (int64_t)b->order * l->blocks + rank;
+  int32_t multiprocessor = (int32_t)(started / (l->seed ? l->neighbours : 1) % SMS);
+  const int32_t others[3] = {b->slot + warp, rank, multiprocessor};
   const int before[3] = {1, l->block[0], l->block[0] * l->block[1]};
   for (int n = 0; n < l->special_count; n++) {
     int32_t which = l->specials[2 * n] / 3, axis = l->specials[2 * n] % 3,
@@ -175,9 +177,12 @@ static int is_stuck(Launch *l, const Block *b, const Warp *w) {
   return 1;
 }
 
+/* Whether other blocks must soon have a turn. */
+static int hurries(const Launch *l) { return l->waits || (l->seed && l->meeting > 1); }
+
 /* A turn of a warp; whether the launch goes on. */
 static int turn_of(Launch *l, Block *b, Warp *w, int64_t *left) {
-  int64_t soft = l->waits ? WARP_TURN : WARP_TURN * LONGER, most = l->budget - w->steps + 1;
+  int64_t soft = hurries(l) ? WARP_TURN : WARP_TURN * LONGER, most = l->budget - w->steps + 1;
   /* what runs in its second half must show which loop is endless */
   if (soft > l->budget / 8)
     soft = l->budget / 8 + 1;
@@ -203,7 +208,7 @@ static int turn_of(Launch *l, Block *b, Warp *w, int64_t *left) {
 /* Turns of a block's warps, again while they do more than spin. */
 static int block_turn(Launch *l, Block *b, int64_t *left) {
   /* a flag that is set early hides that nobody waited for it */
-  int64_t end = *left - (l->waits ? 1 : BLOCK_TURN);
+  int64_t end = *left - (hurries(l) ? 1 : BLOCK_TURN);
   for (int active = 1, runs; active && *left > end;) {
     active = runs = 0;
     for (; b->turn < b->warps_count; b->turn++) {
@@ -400,6 +405,9 @@ int launch_run(Launch *l) {
     l->between->blocks = zeros(l, sizeof *l->between->blocks * (size_t)l->clusters_count);
   if (l->status)
     return l->status;
+  while (l->seed && l->resident_count < l->meeting)
+    if (!start_next(l, l->resident_count))
+      break;
   while (l->resident_count || l->next < l->clusters_count) {
     if ((status = round_of(l, &left)))
       return status;
