@@ -1,6 +1,7 @@
 """The live viewer: kernels that run in the page, and what a reader does with them."""
 
 import json
+import re
 from base64 import b64encode
 
 import pytest
@@ -14,7 +15,8 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.portable import compressed
 from worklog.problem import Shape
 from worklog.runs.text import silent
-from worklog.site import emulator, live
+from worklog.site import choices, emulator, live
+from worklog.site.choices import edited
 from worklog.site.mistakes import MISTAKES
 from worklog.site.pages import live_viewer
 from worklog.site.steps import Steps
@@ -72,6 +74,8 @@ def site(tmp_path_factory):
     (made / "access.html").write_text(live_viewer(live.catalogue(BROKEN)))
     (made / "emulator.js").write_bytes(emulator.parts_file())
     for name, content in live.programs(BROKEN, Steps(silent, len(BROKEN))).items():
+        (made / name).write_bytes(content)
+    for name, content in choices.puzzle_files(Steps(silent, len(choices.PUZZLES))).items():
         (made / name).write_bytes(content)
     return made
 
@@ -264,6 +268,67 @@ def test_axe_finds_nothing_and_nothing_overflows(viewer, width, scheme):
     assert viewer.evaluate(OVERFLOW) <= 0
     viewer.set_viewport_size({"width": 1280, "height": 900})
     viewer.emulate_media(color_scheme="light")
+
+
+@pytest.fixture
+def puzzles(opened, site):
+    """Yield the page of the puzzles."""
+    shown, noted = opened
+    shown.goto((site / "puzzles.html").as_uri())
+    shown.wait_for_selector("html[data-ready]")
+    yield shown
+    assert noted == []
+
+
+def grade(part, place):
+    """Choose an answer of a puzzle, and return its grade and the sentence about it."""
+    part.get_by_role("radio").nth(place).check()
+    part.get_by_role("button", name="run and grade it").click()
+    expect(part).to_have_attribute("data-state", re.compile("right|wrong|failed"))
+    return part.get_attribute("data-state"), part.get_by_role("status").inner_text()
+
+
+@pytest.mark.parametrize("puzzle", choices.PUZZLES, ids=lambda puzzle: puzzle.name)
+def test_a_puzzle_s_choices_are_graded_by_what_they_do(puzzles, puzzle):
+    part = puzzles.locator(f"#{puzzle.name}")
+    expect(part.get_by_role("button", name="run and grade it")).to_be_disabled()
+    solution = choices.solutions()[puzzle.name]
+    counts = choices.counts_at(choices.kernel_of(solution), puzzle.shape)
+    for place, source in enumerate(choices.choices(puzzle)):
+        state, text = grade(part, place)
+        assert state == ("right" if source == solution else "wrong"), text
+        if source == solution:
+            assert f"it has {counts[puzzle.measure]:,} {choices.MEASURES[puzzle.measure]}." in text
+
+
+def test_a_right_product_with_too_many_accesses_is_not_yet_right(puzzles):
+    [puzzle] = [one for one in choices.PUZZLES if one.name == "neighbours"]
+    naive = edited(puzzle, puzzle.wrong[0])
+    place = choices.choices(puzzle).index(naive)
+    state, text = grade(puzzles.locator("#neighbours"), place)
+    most = choices.most_of(puzzle)
+    assert state == "wrong"
+    assert text.startswith("Not yet: its C is right, but it has ") and f"; {most:,} are" in text
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_axe_finds_nothing_in_the_puzzles(puzzles, width, scheme):
+    puzzles.set_viewport_size({"width": width, "height": 844})
+    puzzles.emulate_media(color_scheme=scheme)
+    for place in (0, 1):
+        grade(puzzles.locator("#neighbours"), place)
+    assert axe_findings(puzzles) == []
+    assert puzzles.evaluate(OVERFLOW) <= 0
+    puzzles.set_viewport_size({"width": 1280, "height": 900})
+    puzzles.emulate_media(color_scheme="light")
+
+
+def test_a_chapter_shows_the_viewer_alone(viewer, site):
+    viewer.goto(f"{(site / 'access.html').as_uri()}?embedded#coalesced")
+    checked(viewer)
+    expect(viewer.get_by_role("navigation")).to_have_count(0)
+    expect(viewer.get_by_role("heading", level=1)).to_have_count(0)
+    expect(viewer.locator(".access .lanes")).to_be_visible()
 
 
 def test_a_script_in_the_catalogue_does_not_end_the_page_s():

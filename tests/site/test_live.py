@@ -108,7 +108,7 @@ def without_the_other_pages(monkeypatch):
     """Leave a site of one rung, whose panel, chapters and first page aren't written."""
     monkeypatch.setattr(build.live, "rungs", lambda: (rung("naive"),))
     monkeypatch.setattr(build, "answers", lambda *_: b"")
-    monkeypatch.setattr(build, "chapters", lambda *_: [])
+    monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
     monkeypatch.setattr(build, "front_page", lambda *_: ("", {}))
 
@@ -129,6 +129,7 @@ def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why
 def test_a_site_with_the_core_has_a_file_for_each_kernel(monkeypatch):
     without_the_other_pages(monkeypatch)
     monkeypatch.setattr(build.emulator, "parts_file", lambda: b"core")
+    monkeypatch.setattr(build, "puzzle_files", lambda _: {})
     site = build.site_files()
     assert site.not_live == "" and site.files["emulator.js"] == b"core"
     for mistake in MISTAKES:

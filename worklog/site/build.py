@@ -18,6 +18,7 @@ from worklog.runs import Run
 from worklog.runs.text import Progress, silent
 from worklog.site import api, emulator, live
 from worklog.site.chapters import chapter_pages, chapters, notebooks
+from worklog.site.choices import PUZZLES, puzzle_files
 from worklog.site.front_page import CHARTS, front_page
 from worklog.site.pages import HEADER, live_viewer, site_page, viewer
 from worklog.site.panel_answers import ANSWER_STEPS, answers
@@ -46,26 +47,31 @@ def site_files(
     Raises BadRunFile if there is no run, NotRecorded for a grid without an unbiased reading.
     """
     kernels = live.rungs()
-    total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS + len(kernels)
+    total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS + len(kernels) + len(PUZZLES)
     steps = Steps(progress, total)
+    core, not_live = _core(steps)
     data = answers(grid, steps)
-    written = chapters(steps)
+    written = chapters(steps, is_live=not not_live)
     index, charts = front_page(run, written, steps)
     html = {"index.html": index, **chapter_pages(written)}
     html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
-    pages = {name: text.encode() for name, text in html.items()}
+    files = {name: text.encode() for name, text in html.items()}
+    files |= charts | {"data.js": data}
+    if not_live:
+        return SiteFiles(files | _computed_viewer(kernels, steps, not_live), not_live)
+    files["access.html"] = live_viewer(live.catalogue(kernels)).encode()
+    files["emulator.js"] = core
+    return SiteFiles(files | live.programs(kernels, steps) | puzzle_files(steps), "")
+
+
+def _core(steps: Steps) -> tuple[bytes, str]:
+    """Return the file with the emulator for browsers, and why there is none, or ""."""
     steps.begin("the emulator's core for browsers")
     try:
-        core = emulator.parts_file()
+        return emulator.parts_file(), ""
     except WorklogError as error:
-        viewer_files = _computed_viewer(kernels, steps, str(error))
-        return SiteFiles(pages | charts | viewer_files | {"data.js": data}, str(error))
-    viewer_files = {
-        "access.html": live_viewer(live.catalogue(kernels)).encode(),
-        "emulator.js": core,
-        **live.programs(kernels, steps),
-    }
-    return SiteFiles(pages | charts | viewer_files | {"data.js": data}, "")
+        steps.total -= len(PUZZLES)  # which only a live site has
+        return b"", str(error)
 
 
 def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:

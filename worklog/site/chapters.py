@@ -21,6 +21,7 @@ HAPPENED = "What happened"
 WRONG = "What we got wrong"
 # The page that shows live what a cell of a notebook shows as text.
 SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
+VIEWER_HEIGHT = 1000  # pixels of the viewer in a chapter
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class Chapter:
         return f'<a href="{self.page}">{prefix}{escape(self.title)}</a>'
 
 
-def chapters(steps: Steps) -> list[Chapter]:
+def chapters(steps: Steps, *, is_live: bool) -> list[Chapter]:
     """Return the chapters in the order of reading.
+
+    is_live: whether the site's pages run kernels
 
     Raises WorklogError if the package has lost its notebooks.
     """
@@ -48,7 +51,7 @@ def chapters(steps: Steps) -> list[Chapter]:
     written = []
     for file in notebooks():
         steps.begin(f"notebook {file.stem}")
-        written.append(_chapter(file, exporter))
+        written.append(_chapter(file, exporter, is_live))
     return written
 
 
@@ -92,8 +95,11 @@ def beliefs(body: str) -> list[str]:
     return stories
 
 
-def _chapter(file: Path, exporter: Any) -> Chapter:
-    """Return the page of a notebook."""
+def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
+    """Return the page of a notebook.
+
+    is_live: whether the site's pages run kernels
+    """
     import nbformat
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
@@ -103,10 +109,12 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
         if "install" in cell.metadata.get("tags", ()):
             continue  # nothing runs on a page
         cells.append(cell)
-        address = _live_page(cell)
+        address = _live_page(cell, is_live)
         if address is not None:
-            link = f"[→ Try it on this site]({address})"
-            cells.append(nbformat.v4.new_markdown_cell(link))  # type: ignore[no-untyped-call]
+            more = f"[→ Try it on this site]({address})"
+            if is_live and address.startswith(SHOWS["access"]):
+                more = f"{_embedded(address)}\n\n{more}"
+            cells.append(nbformat.v4.new_markdown_cell(more))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
     return Chapter(
@@ -126,8 +134,26 @@ def _summary(paragraph: str) -> str:
     return " ".join(sentences[:count])
 
 
-def _live_page(cell: Any) -> str | None:
-    """Return the address of the page that shows live what a cell shows; None if there is none."""
+def _embedded(address: str) -> str:
+    """Return the live viewer for the text of a chapter, loaded when a reader comes near.
+
+    address: of the viewer's page
+    """
+    rung = address.partition("#")[2] or "naive"
+    return (
+        f'<iframe src="{address.replace("#", "?embedded#")}" width="100%" height="{VIEWER_HEIGHT}" '
+        f'loading="lazy" style="border:0" title="What a warp of {rung} touches, live"></iframe>'
+    )
+
+
+def _live_page(cell: Any, is_live: bool) -> str | None:
+    """Return the address of the page that shows live what a cell shows; None if there is none.
+
+    is_live: whether the site's pages run kernels
+    """
+    puzzle = re.match(r"%%puzzle (\w+)", cell.source)
+    if puzzle and cell.cell_type == "code" and is_live:
+        return f"puzzles.html#{puzzle[1]}"
     call = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
     if cell.cell_type != "code" or not call:
         return None

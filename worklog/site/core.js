@@ -271,7 +271,7 @@ function isShared(op) {
 // Runs a kernel at one of its shapes. Returns its findings, the error of a launch that doesn't end,
 // and which elements of C are wrong.
 //
-// options: shape (the place of the shape)
+// options: shape (the place of the shape) and counts (whether the counts are also returned)
 async function check(module, layouts, kernel, options, report) {
     const { shape } = kernel.shapes[options.shape];
     const [m, n, k] = shape;
@@ -283,13 +283,14 @@ async function check(module, layouts, kernel, options, report) {
     for (const [name, values] of Object.entries(numbers)) {
         inputs[name] = new Uint8Array(values.buffer);
     }
-    const how = { ...options, inputs, races: true, counts: false, steps: 0 };
+    const how = { ...options, inputs, races: true, steps: 0 };
     const { arguments: results, launches } = await run(module, layouts, kernel, how, report);
     const c = new Float32Array(results.C.buffer);
     return {
         findings: launches.flatMap((launch) => launch.findings),
         error: launches.at(-1).error,
         wrong: wrongElements(c, productOf(a, b, shape), n),
+        counts: options.counts ? countsOf(kernel, options.shape, launches) : null,
     };
 }
 

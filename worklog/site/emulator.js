@@ -60,9 +60,9 @@ class Emulator {
 
     // Runs all blocks, and resolves with the findings and the elements of C that are wrong.
     //
-    // options: shape, as for `check` in core.js, and limitS
+    // options: shape and counts, as for `check` in core.js, and limitS
     check(kernel, options = {}, progress = () => {}) {
-        return this.ask("check", kernel, { shape: 0, ...options }, progress);
+        return this.ask("check", kernel, { shape: 0, counts: false, ...options }, progress);
     }
 
     ask(task, kernel, { limitS = LIMIT_S, ...options }, progress) {

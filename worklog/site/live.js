@@ -9,24 +9,6 @@ const NO_MISTAKE = "as written";
 const OWN_TILE = "the rung's own";
 const UNUSED_SECTORS = "unused-sectors";
 const BANK_CONFLICTS = "bank-conflicts";
-// Files with decoded kernels put them here, by name.
-window.worklogPrograms = {};
-
-// Loads a script that defines global names. Unlike fetch, this also works without a server.
-function loadScript(file) {
-    return new Promise((resolve, reject) => {
-        const script = make("script", { src: file });
-        script.addEventListener("load", resolve);
-        script.addEventListener("error", () => reject(new Error(`${file} can't be loaded`)));
-        document.head.append(script);
-    });
-}
-
-function counted(count, noun) {
-    const number = count.toLocaleString("en");
-    return count === 1 ? `${number} ${noun}` : `${number} ${noun}s`;
-}
-
 // Returns the lines whose accesses waste sectors or wavefronts, each with its worst access.
 function wasteOf(shown) {
     return shown.pills.flatMap(([line, about, isBad], pill) => {
@@ -39,17 +21,6 @@ function wasteOf(shown) {
         const kind = worst.rows ? BANK_CONFLICTS : UNUSED_SECTORS;
         return [{ kind, line, message: `${about}: ${worst.text}: ${worst.cost}`, isError: false }];
     });
-}
-
-// Returns a sentence about the elements of C that are wrong.
-function productText({ count, of, first }) {
-    if (!count) {
-        return `All ${counted(of, "element")} of C are right.`;
-    }
-    const { row, column, value, expected } = first;
-    const found = Number.isNaN(value) ? "isn't written" : `is ${value}`;
-    const example = `C[${row}][${column}] ${found} and should be ${expected}`;
-    return `${count.toLocaleString("en")} of ${counted(of, "element")} of C are wrong: ${example}.`;
 }
 
 // The access viewer of a document that a run has made.
@@ -86,6 +57,10 @@ class LiveView extends AccessView {
     }
 }
 
+// In a chapter, the page shows the viewer alone.
+const isEmbedded = new URLSearchParams(location.search).has("embedded");
+document.documentElement.classList.toggle("embedded", isEmbedded);
+
 class LivePage {
     // catalogue: what worklog.site.live.catalogue returns
     constructor(catalogue, root, viewRoot) {
@@ -93,7 +68,6 @@ class LivePage {
         this.root = root;
         this.chosen = null; // rung, tile, mistake, size and block, each by its place
         this.runs = 0; // of the kernels that have been started
-        this.emulator = null; // a promise
         this.makeControls();
         this.view = new LiveView(viewRoot);
         this.view.onChange = () => this.showAddress();
@@ -185,17 +159,8 @@ class LivePage {
         this.blocks.textContent = ` of ${sizes[size].blocks}`;
     }
 
-    // Starts the emulator once.
-    async started() {
-        this.emulator ??= loadScript("emulator.js").then(() => Emulator.of(emulatorParts));
-        return this.emulator;
-    }
-
     async program(file) {
-        if (!(file in worklogPrograms)) {
-            await loadScript(file);
-        }
-        return description(worklogPrograms[file]);
+        return description(await programFile(file));
     }
 
     // Runs what is chosen. A run that is under way is stopped.
@@ -206,7 +171,7 @@ class LivePage {
         this.begin();
         try {
             const { file } = this.entry;
-            const [emulator, kernel] = await Promise.all([this.started(), this.program(file)]);
+            const [emulator, kernel] = await Promise.all([emulatorOfPage(), this.program(file)]);
             if (isOver()) {
                 return;
             }
@@ -264,7 +229,7 @@ class LivePage {
     async stopRun() {
         this.runs += 1;
         this.fail("you stopped it");
-        (await this.started()).stop();
+        (await emulatorOfPage()).stop();
     }
 
     showFindings({ findings, error, wrong }, shown) {

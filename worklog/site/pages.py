@@ -92,12 +92,41 @@ def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
 
     catalogue: what a reader can choose (worklog.site.live)
     """
-    scripts = ("records.js", "emulator.js", "picture.js", "live.js")
     body = filled(
         "live.html",
         header=HEADER,
-        script="\n\n".join([assets(*ACCESS_SCRIPTS), *map(read_part, scripts)]),
-        catalogue=json.dumps(catalogue, ensure_ascii=False).replace("<", "\\u003c"),
+        script=_running_script(*ACCESS_SCRIPTS, parts=("picture.js", "live.js")),
+        catalogue=_in_script(catalogue),
     )
     styles = assets("panel.css", "access.css"), read_part("live.css")
     return document("worklog: kernels that run in this page", TOUCHES, body, *styles)
+
+
+def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of puzzles.js.
+
+    puzzles: their questions, choices and files (worklog.site.choices)
+    """
+    body = filled(
+        "puzzles.html",
+        header=HEADER,
+        script=_running_script("dom.js", parts=("puzzles.js",)),
+        puzzles=_in_script(puzzles),
+    )
+    about = "Which of these CUDA kernels is right? They run in the page, which grades them."
+    return document(f"worklog: {title}", about, body, assets("panel.css"), read_part("live.css"))
+
+
+def _running_script(*names: str, parts: Sequence[str]) -> str:
+    """Return the script of a page that runs kernels.
+
+    names: of the widgets' scripts
+    parts: of the files next to this module that follow the emulator's
+    """
+    own = ("records.js", "emulator.js", "programs.js", *parts)
+    return "\n\n".join([assets(*names), *map(read_part, own)])
+
+
+def _in_script(data: Any) -> str:
+    """Return data as an expression of a page's script, which it can't end."""
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

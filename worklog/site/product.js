@@ -1,5 +1,5 @@
-// Checks a kernel's C against the product of whole numbers, which every right kernel computes
-// exactly.
+// Grades a kernel: its C against the product of whole numbers, which every right kernel computes
+// exactly, and its counts.
 
 const LARGEST = 4; // magnitude of an element
 
@@ -40,4 +40,28 @@ function wrongElements(c, right, columns) {
         }
     });
     return { count, of: right.length, first };
+}
+
+// Returns the counts that grade an answer to a puzzle, as worklog.site.choices.counts_of does.
+function countsOf(kernel, shape, launches) {
+    const counts = { sectors: 0, lookups: 0, reads: 0, conflicts: 0, barriers: 0 };
+    launches.forEach((launch, place) => {
+        const program = kernel.programs[kernel.shapes[shape].launches[place].program];
+        program.owners.forEach(([, counted], owner) => {
+            const [requests, sectors, , conflicts, , lines] = launch.costs[owner];
+            if (counted.startsWith("global_")) {
+                counts.sectors += sectors;
+                counts.lookups += lines;
+            }
+            if (counted.startsWith("shared_")) {
+                counts.conflicts += conflicts;
+                counts.reads += counted === "shared_load" ? requests : 0;
+            }
+        });
+        program.blocks.forEach(([start, stop], block) => {
+            const barriers = program.classes.slice(start, stop).filter((one) => one === "barrier");
+            counts.barriers += launch.executed[2 * block] * barriers.length;
+        });
+    });
+    return counts;
 }
