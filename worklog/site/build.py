@@ -16,16 +16,16 @@ from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.runs import Run
 from worklog.runs.text import Progress, silent
-from worklog.site import api, emulator, live
+from worklog.site import api, emulator, glossary, live, widgets
 from worklog.site.chapters import chapter_pages, chapters, notebooks
 from worklog.site.choices import PUZZLES, puzzle_files
 from worklog.site.front_page import CHARTS, front_page
-from worklog.site.pages import HEADER, live_viewer, site_page, viewer
+from worklog.site.pages import header, live_viewer, site_page, viewer
 from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
-OTHER_STEPS = 1  # the core for browsers
+OTHER_STEPS = 2  # the core for browsers, and the widgets of the chapters
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,16 @@ def site_files(
     core, not_live = _core(steps)
     data = answers(grid, steps)
     written = chapters(steps, is_live=not not_live)
-    index, charts = front_page(run, written, steps)
-    html = {"index.html": index, **chapter_pages(written)}
-    html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
+    first = front_page(run, written, steps)
+    html = {"index.html": first.html, **chapter_pages(written)}
+    html["api.html"] = site_page("api.html", api.TITLE, api.ABOUT, api.page_body(), kind="api")
+    html[glossary.PAGE] = glossary.glossary_page()
     files = {name: text.encode() for name, text in html.items()}
-    files |= charts | {"data.js": data}
+    files |= first.files | {"data.js": data}
+    for chapter in written:
+        files |= chapter.files
+    steps.begin("widgets")
+    files |= widgets.files(widgets.viewed(chapter.body for chapter in written))
     if not_live:
         return SiteFiles(files | _computed_viewer(kernels, steps, not_live), not_live)
     files["access.html"] = live_viewer(live.catalogue(kernels)).encode()
@@ -87,4 +92,4 @@ def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> di
         '<p class="lead">This viewer isn\'t live. It shows accesses that were computed when the '
         f"site was written, because the page can't run kernels: {escape(reason)}.</p>"
     )
-    return {"access.html": viewer(documents, HEADER, note).encode()}
+    return {"access.html": viewer(documents, header("access.html"), note).encode()}

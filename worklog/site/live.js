@@ -57,10 +57,6 @@ class LiveView extends AccessView {
     }
 }
 
-// In a chapter, the page shows the viewer alone.
-const isEmbedded = new URLSearchParams(location.search).has("embedded");
-document.documentElement.classList.toggle("embedded", isEmbedded);
-
 class LivePage {
     // catalogue: what worklog.site.live.catalogue returns
     constructor(catalogue, root, viewRoot) {

@@ -5,16 +5,6 @@
 window.worklogPrograms = {};
 let startedEmulator = null; // a promise
 
-// Loads a script that defines global names. Unlike fetch, this also works without a server.
-function loadScript(file) {
-    return new Promise((resolve, reject) => {
-        const script = make("script", { src: file });
-        script.addEventListener("load", resolve);
-        script.addEventListener("error", () => reject(new Error(`${file} can't be loaded`)));
-        document.head.append(script);
-    });
-}
-
 // Resolves with what a file of decoded kernels has.
 async function programFile(file) {
     if (!(file in worklogPrograms)) {
