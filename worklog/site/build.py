@@ -20,7 +20,7 @@ from worklog.site import api, emulator, glossary, live, widgets
 from worklog.site.chapters import chapter_pages, chapters, notebooks
 from worklog.site.choices import PUZZLES, puzzle_files
 from worklog.site.front_page import CHARTS, front_page
-from worklog.site.pages import header, live_viewer, site_page, viewer
+from worklog.site.pages import header, live_viewer, reading_page, viewer
 from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
@@ -54,7 +54,7 @@ def site_files(
     written = chapters(steps, is_live=not not_live)
     first = front_page(run, written, steps)
     html = {"index.html": first.html, **chapter_pages(written)}
-    html["api.html"] = site_page("api.html", api.TITLE, api.ABOUT, api.page_body(), kind="api")
+    html["api.html"] = reading_page("api.html", api.TITLE, api.ABOUT, api.page_body(), levels="23")
     html[glossary.PAGE] = glossary.glossary_page()
     files = {name: text.encode() for name, text in html.items()}
     files |= first.files | {"data.js": data}

@@ -13,7 +13,7 @@ from worklog.kernel import RUNGS, source_folder
 from worklog.lab.assets import assets
 from worklog.site import cells, widgets
 from worklog.site.glossary import with_terms
-from worklog.site.pages import read_part, site_page
+from worklog.site.pages import reading_page, site_page
 from worklog.site.pictures import Pictures
 from worklog.site.steps import Steps
 
@@ -82,15 +82,13 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
     earlier = [None, *written[:-1]]
     later = [*written[1:], None]
     for chapter, previous, following in zip(written, earlier, later, strict=True):
-        body = _contents(chapter.body) + f'<div class="body">{chapter.body}'
-        body += f"{_neighbours(previous, following)}</div>\n{_script()}"
-        html[chapter.page] = site_page(
+        body = chapter.body + _neighbours(previous, following)
+        html[chapter.page] = reading_page(
             chapter.page,
             chapter.title,
             chapter.summary,
             body,
             assets(*widgets.STYLES),
-            kind="chapter",
         )
         for belief in beliefs(chapter.body):
             source = f'<p class="source">{chapter.number} · {chapter.link()}</p>'
@@ -99,26 +97,6 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
         "wrong.html", WRONG, "Beliefs that measurements refuted.", "".join(wrong)
     )
     return html
-
-
-def _script() -> str:
-    """Return the script of a page whose text has widgets and a table of contents."""
-    return f'<script type="module">\n{read_part("load.js")}\n\n{read_part("reader.js")}\n</script>'
-
-
-def _contents(body: str) -> str:
-    """Return the headings of a chapter as links, which a wide page shows in its margin."""
-    headings = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body)
-    links = []
-    for anchor, text in headings:
-        plain = re.sub(r"<[^>]+>", "", text)
-        links.append(f'<li><a href="#{anchor}">{plain}</a></li>')
-    if not links:
-        return ""
-    return (
-        '<nav class="contents" aria-label="chapter"><details><summary>In this chapter</summary>'
-        f"<ol>{''.join(links)}</ol></details></nav>"
-    )
 
 
 def _neighbours(previous: Chapter | None, following: Chapter | None) -> str:

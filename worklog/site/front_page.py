@@ -26,7 +26,7 @@ from worklog.runs.sources import in_steps
 from worklog.site.card import card
 from worklog.site.chapters import REFERENCE, Chapter, beliefs
 from worklog.site.ladder import ladder
-from worklog.site.pages import CARD, document, filled, header, read_part
+from worklog.site.pages import CARD, document, filled, header, reader_script
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
@@ -76,7 +76,7 @@ def front_page(run: Run | None, written: Sequence[Chapter], steps: Steps) -> Fro
         sizes=sizes,
         peers=peers,
         version=__version__,
-        script=f"{read_part('load.js')}\n\n{read_part('reader.js')}",
+        script=reader_script(),
     )
     title = "worklog: SGEMM kernels, checked and timed"
     return FrontPage(document(title, ABOUT, body, assets("panel.css")), pictures)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -97,6 +98,41 @@ def site_page(page: str, title: str, about: str, body: str, *styles: str, kind: 
     """
     main = f'{header(page)}\n<main id="content" class="text {kind}">\n{body}\n</main>'
     return document(f"{title} · worklog", about, main, *styles)
+
+
+def reading_page(
+    page: str, title: str, about: str, body: str, *styles: str, levels: str = "2"
+) -> str:
+    """Return a long page of text: its headings are in the margin of a wide page.
+
+    page, styles: as for site_page
+    levels: of the headings in the margin
+    """
+    text = f'{_contents(body, levels)}<div class="body">{body}</div>'
+    script = f'<script type="module">\n{reader_script()}\n</script>'
+    return site_page(page, title, about, f"{text}\n{script}", *styles, kind="chapter")
+
+
+def reader_script() -> str:
+    """Return the script of a page whose text has widgets or a table of contents."""
+    return f"{read_part('load.js')}\n\n{read_part('reader.js')}"
+
+
+def _contents(body: str, levels: str) -> str:
+    """Return the headings of a text as links.
+
+    levels: of the headings
+    """
+    links = []
+    for level, anchor, text in re.findall(rf'<h([{levels}]) id="([^"]+)">(.*?)</h\1>', body):
+        plain = re.sub(r"<[^>]+>", "", text)
+        links.append(f'<li class="level{level}"><a href="#{anchor}">{plain}</a></li>')
+    if not links:
+        return ""
+    return (
+        '<nav class="contents" aria-label="page"><details><summary>On this page</summary>'
+        f"<ol>{''.join(links)}</ol></details></nav>"
+    )
 
 
 def viewer(accesses: Sequence[Mapping[str, Any]], head: str = "", note: str = "") -> str:
