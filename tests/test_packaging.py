@@ -121,8 +121,8 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
         if path.is_file() and "__pycache__" not in path.parts
     ]
     package = [
-        path for path in files if path.suffix != ".so"
-    ]  # an editable install compiles into the checkout
+        path for path in files if path.suffix not in (".so", ".wasm")
+    ]  # an editable install and the tests in a browser compile into the checkout
     kernels = {path.name for path in (ROOT / "kernels").glob("*.cu*")}
     exploits = ROOT / "tests" / "exploits"
     highlighting = ROOT / "worklog" / "lab" / "highlighting"  # JupyterLab's, outside the package

@@ -35,6 +35,7 @@ from worklog.runner.sources import at_4096
 from worklog.runs import CUBLAS
 from worklog.settings import PITFALLS, Value
 from worklog.site import live
+from worklog.site.choices import PUZZLES
 from worklog.site.pages import HEADER, viewer
 from worklog.site.panel_answers import answers as data_of
 from worklog.viewer.accesses import access
@@ -53,6 +54,7 @@ CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
     .filter(element => element.scrollWidth > element.clientWidth)
     .map(element => element.outerHTML.slice(0, 200))"""
 MOST_BYTES = 300_000  # of the first page
+MOST_CHAPTER_BYTES = 100_000  # compressed, without its pictures, which are loaded when in sight
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -109,6 +111,7 @@ def opened(folder, browser):
         "request", lambda asked: None if asked.url.startswith(inside) else noted.append(asked.url)
     )
     shown.goto(path.as_uri())
+    shown.locator("#panel").scroll_into_view_if_needed()
     shown.wait_for_selector("html[data-ready]")
     yield shown, noted
     shown.close()
@@ -159,6 +162,8 @@ def shows(page: Page, answer: Answer) -> None:
 
 def test_the_panel_shows_what_python_computes(page, grid):
     page.reload()
+    page.locator("#panel").scroll_into_view_if_needed()
+    page.wait_for_selector("html[data-ready]")
     answers = Answers([grid])
     first = answers.kernels[0]
     last = answers.kernels[-1]
@@ -327,11 +332,15 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
 def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_of_reading(
     files, pages
 ):
-    others = {"index.html", "wrong.html", "access.html", "api.html"}
+    others = {"index.html", "wrong.html", "access.html", "puzzles.html", "api.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
     linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
     assert linked == sorted(name[:2] for name in {*pages} - others)
     assert len(files["index.html"]) < MOST_BYTES
+    for name in {*pages} - others:
+        assert len(gzip.compress(files[name])) < MOST_CHAPTER_BYTES, name
+        sizes = re.findall(r"<img[^>]*>", pages[name])
+        assert all("aspect-ratio:" in tag and ' width="' in tag for tag in sizes), name
     assert (
         len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
     )
@@ -353,11 +362,13 @@ def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(
 def test_every_link_has_its_page_and_its_place(files, pages):
     places = {name: {*re.findall(r'\sid="([^"]*)"', html)} for name, html in pages.items()}
     places["access.html"] = {rung.name for rung in (*LADDER, *FP32)}
+    places["puzzles.html"] = {puzzle.name for puzzle in PUZZLES}
     for name, html in pages.items():
         links = re.findall(r'\b(?:href|src|srcset)="(?!data:|https?:)([^"]*)"', html)
         assert len(links) > 5, name
         for link in links:
-            page, _, place = link.partition("#")
+            address, _, place = link.partition("#")
+            page = address.partition("?")[0]
             assert (page or name) in files, f"{name}: {link}"
             where = unquote(place.partition("/")[0] if page == "access.html" else place)
             assert not where or where in places[page or name], f"{name}: {link}"
@@ -396,6 +407,46 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
         "what messages and the story call them"
     )
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
+
+
+def test_each_step_of_the_story_has_the_live_viewer_in_place_and_a_puzzle_its_choices(pages):
+    frames = r'<iframe (?=[^>]*title="[^"]+")[^>]*src="access\.html\?embedded#(\w+)"'
+    shown = {name: re.findall(frames, html) for name, html in pages.items()}
+    assert shown["04_one_idea_a_picture.html"][:2] == ["naive", "coalesced"]
+    steps = {rung for names in shown.values() for rung in names}
+    assert {"naive", "coalesced", "shared", "tiles_1d", "tiles_2d", "conflict_free"} <= steps
+    in_order = "".join(pages[f"{source.stem}.html"] for source in sources())
+    linked = re.findall(r'href="puzzles\.html#(\w+)"', in_order)
+    assert linked == [puzzle.name for puzzle in PUZZLES]
+
+
+def test_the_live_viewer_of_a_chapter_takes_the_place_of_its_picture(browser, folder):
+    shown = browser.new_page(viewport={"width": 1280, "height": 900})
+    shown.goto((folder / "04_one_idea_a_picture.html").as_uri())
+    frame = shown.locator("iframe").first
+    cell = shown.locator(".cell", has=shown.locator('img[src$="_2.png"]'))
+    expect(cell.locator("img")).to_be_visible()
+    frame.scroll_into_view_if_needed()
+    inside = shown.frame_locator("iframe >> nth=0")
+    expect(inside.locator("#live")).to_have_attribute("data-state", "checked")
+    expect(shown.locator('img[src$="_2.png"]')).to_be_hidden()
+    content = inside.locator("body").evaluate("body => body.scrollHeight")
+    assert frame.bounding_box()["height"] >= content > 600
+    assert axe_findings(shown) == []
+    shown.close()
+
+
+def test_a_reader_far_from_the_panel_does_not_load_its_answers(browser, folder):
+    shown = browser.new_page(viewport={"width": 390, "height": 600})
+    loaded = []
+    shown.on("request", lambda asked: loaded.append(Path(asked.url).name))
+    shown.goto((folder / "index.html").as_uri())
+    shown.wait_for_load_state("networkidle")
+    assert "data.js" not in loaded
+    shown.locator("#panel").scroll_into_view_if_needed()
+    shown.wait_for_selector("html[data-ready]")
+    assert "data.js" in loaded
+    shown.close()
 
 
 def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_nothing(pages):

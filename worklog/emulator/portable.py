@@ -147,9 +147,10 @@ def _places(core: PreparedRun) -> dict[int, dict[str, Document]]:
 def _numbers(record_bytes: bytes) -> dict[str, Any]:
     """Return the fields of a launch's record that aren't 0, without pointers."""
     values = np.frombuffer(record_bytes, record("Launch"))[0]
+    addresses = pointers("Launch")
     numbers = {}
     for field in values.dtype.names:
-        if field not in pointers("Launch") and values[field].dtype.base.fields is None:
+        if field not in addresses and values[field].dtype.base.fields is None:
             value = values[field].tolist()
             if np.any(values[field]):
                 numbers[field] = value

@@ -223,12 +223,12 @@ def counts_of(counts: Counts) -> dict[str, int]:
 @lru_cache(maxsize=1)
 def solutions() -> Mapping[str, str]:
     """Return the notebooks' solutions by the name of their puzzle. Raises WorklogError."""
-    found = {}
+    by_puzzle = dict[str, str]()
     for file in notebooks():
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":
-                found |= dict(SOLUTION.findall("".join(cell["source"])))
-    return found
+                by_puzzle |= dict(SOLUTION.findall("".join(cell["source"])))
+    return by_puzzle
 
 
 def edited(puzzle: ChoicePuzzle, edits: Sequence[Edit]) -> str:
@@ -262,35 +262,39 @@ def kernel_of(source: str) -> Kernel:
 def excerpts(sources: Sequence[str], solution: str) -> list[str]:
     """Return the lines of each source in which the sources differ."""
     lines = solution.splitlines()
-    shown = set[int]()
+    differing = set[int]()
     for source in sources:
         for tag, first, stop, *_ in _differences(lines, source):
             if tag != "equal":
-                shown |= {*range(first, max(stop, first + 1))}
-    return [_excerpt(lines, source, shown) for source in sources]
+                differing |= {*range(first, max(stop, first + 1))}
+    return [_excerpt(lines, source, differing) for source in sources]
 
 
-def _differences(lines: list[str], source: str) -> list[tuple[str, int, int, int, int]]:
+def _differences(lines: list[str], source: str) -> Sequence[tuple[str, int, int, int, int]]:
     matcher = difflib.SequenceMatcher(None, lines, source.splitlines(), autojunk=False)
     return matcher.get_opcodes()
 
 
-def _excerpt(lines: list[str], source: str, shown: set[int]) -> str:
-    """Return the lines of a source that correspond to lines of the solution."""
-    own = source.splitlines()
+def _excerpt(lines: list[str], source: str, differing: set[int]) -> str:
+    """Return the lines of a source that correspond to lines of the solution.
+
+    lines: of the solution
+    differing: the numbers of these lines
+    """
     numbers = set[int]()
-    for tag, first, stop, own_first, own_stop in _differences(lines, source):
+    for tag, first, stop, source_first, source_stop in _differences(lines, source):
         if tag == "equal":
-            numbers |= {own_first + n - first for n in range(first, stop) if n in shown}
+            numbers |= {source_first + n - first for n in range(first, stop) if n in differing}
         else:
-            numbers |= {*range(own_first, own_stop)}
-    excerpt = []
-    before = None
+            numbers |= {*range(source_first, source_stop)}
+    source_lines = source.splitlines()
+    excerpt = list[str]()
+    previous = -1
     for number in sorted(numbers):
-        if before is not None and number > before + 1:
+        if excerpt and number > previous + 1:
             excerpt.append(LEFT_OUT)
-        excerpt.append(own[number])
-        before = number
+        excerpt.append(source_lines[number])
+        previous = number
     return "\n".join(excerpt) or NOTHING
 
 

@@ -293,10 +293,16 @@ class LivePage {
     openAddress() {
         const [place, more = ""] = decodeURIComponent(location.hash.slice(1)).split("?");
         const [name, ...numbers] = place.split("/");
-        const rung = Math.max(0, this.catalogue.findIndex((entry) => entry.name === name));
+        const rung = Math.max(
+            0,
+            this.catalogue.findIndex((entry) => entry.name === name),
+        );
         const asked = new URLSearchParams(more);
         const placeOf = (entries, key) =>
-            Math.max(0, entries.findIndex((entry) => entry.name === asked.get(key)));
+            Math.max(
+                0,
+                entries.findIndex((entry) => entry.name === asked.get(key)),
+            );
         const { tiles, mistakes } = this.catalogue[rung];
         const tile = placeOf(tiles, "tile");
         const mistake = mistakes.findIndex((entry) => entry.name === asked.get("mistake")) + 1;

@@ -115,7 +115,7 @@ def reading_page(
 
 def reader_script() -> str:
     """Return the script of a page whose text has widgets or a table of contents."""
-    return f"{read_part('load.js')}\n\n{read_part('reader.js')}"
+    return "\n\n".join([assets("dom.js"), read_part("loading.js"), read_part("reader.js")])
 
 
 def _contents(body: str, levels: str) -> str:
@@ -197,7 +197,7 @@ def _running_script(*names: str, parts: Sequence[str]) -> str:
     names: of the widgets' scripts
     parts: of the files next to this module that follow the emulator's
     """
-    scripts = ("records.js", "emulator.js", "load.js", "programs.js", *parts)
+    scripts = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
     return "\n\n".join([assets(*names), *map(read_part, scripts)])
 
 

@@ -8,7 +8,7 @@ function wholeNumbers(count, seed) {
     let state = seed;
     return Float32Array.from({ length: count }, () => {
         state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-        return (state >>> 16) % (2 * LARGEST + 1) - LARGEST;
+        return ((state >>> 16) % (2 * LARGEST + 1)) - LARGEST;
     });
 }
 

@@ -1,7 +1,6 @@
 // A page of text: its widgets are loaded when a reader comes near, and its table of contents marks
 // the section in sight.
 
-const NEAR = "900px 0px";
 const IN_SIGHT = "0px 0px -75% 0px";
 const WIDE = "(min-width: 75rem)"; // as in site.css
 // Files put a widget's function, and a rung's accesses, here by name.
@@ -33,27 +32,32 @@ async function showWidget(place) {
         await worklogWidgets[widget].show(place);
         place.dataset.state = "shown";
     } catch (error) {
-        const message = document.createElement("p");
-        message.role = "alert";
-        message.textContent = `This can't be shown: ${error.message}.`;
-        place.append(message);
+        const text = `This can't be shown: ${error.message}.`;
+        place.append(make("p", { role: "alert" }, text));
         place.dataset.state = "failed";
     }
 }
 
-function whenInSight(elements, rootMargin, act) {
+// Marks the link of the section at the top of the window.
+function markSections(contents) {
+    const mark = ({ target }) => {
+        for (const link of contents.querySelectorAll("a")) {
+            const isHere = decodeURIComponent(link.hash.slice(1)) === target.id;
+            link.toggleAttribute("aria-current", isHere);
+        }
+    };
     const observer = new IntersectionObserver(
-        (entries) => entries.filter((entry) => entry.isIntersecting).forEach(act),
-        { rootMargin },
+        (entries) => entries.filter((entry) => entry.isIntersecting).forEach(mark),
+        { rootMargin: IN_SIGHT },
     );
-    elements.forEach((element) => observer.observe(element));
-    return observer;
+    document.querySelectorAll(".body [id]:is(h2, h3)").forEach((heading) => {
+        observer.observe(heading);
+    });
 }
 
-const near = whenInSight(document.querySelectorAll("[data-widget]"), NEAR, ({ target }) => {
-    near.unobserve(target);
-    showWidget(target);
-});
+for (const place of document.querySelectorAll("[data-widget]")) {
+    nearTo(place).then(() => showWidget(place));
+}
 
 const contents = document.querySelector(".contents details");
 if (contents) {
@@ -63,11 +67,6 @@ if (contents) {
     };
     wide.addEventListener("change", openIfWide);
     openIfWide();
-    whenInSight(document.querySelectorAll("h2[id]"), IN_SIGHT, ({ target }) => {
-        for (const link of contents.querySelectorAll("a")) {
-            const isHere = decodeURIComponent(link.hash.slice(1)) === target.id;
-            link.toggleAttribute("aria-current", isHere);
-        }
-    });
+    markSections(contents);
 }
 document.documentElement.dataset.ready = "";

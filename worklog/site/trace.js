@@ -559,7 +559,12 @@ class TraceReader {
     // Returns the part of a matrix to draw: first row and column, rows and columns.
     drawn(name) {
         const [top, left, bottom, right] = this.touched[name];
-        return [top, left, Math.min(bottom + 1 - top, MAX_SIDE), Math.min(right + 1 - left, MAX_SIDE)];
+        return [
+            top,
+            left,
+            Math.min(bottom + 1 - top, MAX_SIDE),
+            Math.min(right + 1 - left, MAX_SIDE),
+        ];
     }
 
     // Returns a bulk copy as read() does: strips of so many bytes.
@@ -724,7 +729,9 @@ function wavefrontsOf({ lanes, bytes, width }, base) {
     const words = Math.max(1, Math.floor(width / FLOAT));
     const starts = new Map(lanes.map((lane, n) => [lane, bytes[n]]));
     const agree = (distance) =>
-        lanes.every((lane) => (starts.get(lane ^ distance) ?? starts.get(lane)) === starts.get(lane));
+        lanes.every(
+            (lane) => (starts.get(lane ^ distance) ?? starts.get(lane)) === starts.get(lane),
+        );
     const isHalved = words > 1 && (agree(1) || agree(2));
     const phases = isHalved ? words / 2 : words;
     return Array.from({ length: phases }, (_, phase) => {
@@ -736,7 +743,10 @@ function wavefrontsOf({ lanes, bytes, width }, base) {
                 }
             }
         }
-        return rowsOf([...numbers].sort((a, b) => a - b), Math.floor(base / FLOAT));
+        return rowsOf(
+            [...numbers].sort((a, b) => a - b),
+            Math.floor(base / FLOAT),
+        );
     });
 }
 
