@@ -85,9 +85,9 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
     between = "#" + bytes((sum(ends) // 2).tolist()).hex()
     pictures = Pictures("04")
     html = pictures.add(palette_png(LIGHT["paper"], LIGHT["accent"], between), "a <b>", width=30)
-    assert [*pictures.files] == ["04-1.webp", "04-1_dark.webp"]
+    assert [*pictures.files] == ["04-1.png", "04-1_dark.png"]
     assert 'width="30" height="20" loading="lazy" alt="a &lt;b&gt;"' in html
-    assert 'media="(prefers-color-scheme: dark)" srcset="04-1_dark.webp"' in html
+    assert 'media="screen and (prefers-color-scheme: dark)" srcset="04-1_dark.png"' in html
     for name, palette in zip(pictures.files, (LIGHT, DARK), strict=True):
         with Image.open(io.BytesIO(pictures.files[name])) as picture:
             pixels = np.array(picture.convert("RGB")).astype(int)
@@ -97,6 +97,15 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
         assert (pixels[0, 0] == paper).all(), "the background is the page's"
         assert (pixels[0, 1] == accent).all()
         assert np.abs(pixels[0, 2] - (paper + ink) / 2).max() < 6, "an edge is the same mix"
+
+
+def test_a_picture_in_true_colour_gets_a_palette():
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 2), LIGHT["paper"]).save(buffer, "png")
+    pictures = Pictures("04")
+    pictures.add(base64.b64encode(buffer.getvalue()).decode(), "alt", width=4)
+    with Image.open(io.BytesIO(pictures.files["04-1_dark.png"])) as picture:
+        assert picture.convert("RGB").getpixel((0, 0)) == (*bytes.fromhex(DARK["paper"][1:]),)
 
 
 def test_every_role_has_its_counterpart_in_the_dark():

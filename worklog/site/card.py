@@ -14,8 +14,8 @@ WIDTH = 1200
 HEIGHT = 630
 LEFT = 80
 TITLE_PX = 44
-TEXT_PX = 28
-WORD = 14  # pixels of a word of memory
+TEXT_PX = 26
+WORD = 20  # pixels of a word of memory
 LINE_PX = 58
 
 
@@ -34,7 +34,7 @@ def card(title: str, loads: list[tuple[str, str]]) -> bytes:
         parts.append(_text(about, top, TEXT_PX, MUTED))
         place = f"translate({LEFT} {top + 18}) scale({WORD})"
         parts.append(f'<g transform="{place}" fill="{colour}">{squares}</g>')
-        top += 220
+        top += 250
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}"><rect width="100%" height="100%" fill="{PAPER}"/>'

@@ -26,7 +26,7 @@ from worklog.runs.sources import in_steps
 from worklog.site.card import card
 from worklog.site.chapters import REFERENCE, Chapter, beliefs
 from worklog.site.ladder import ladder
-from worklog.site.pages import CARD, document, filled, header, reader_script
+from worklog.site.pages import CARD, DARK_SCREEN, document, filled, header, reader_script
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
@@ -131,7 +131,7 @@ def _chart(name: str, draw: Callable[[], Chart], steps: Steps) -> tuple[str, dic
     with Image.open(io.BytesIO(pictures[light])) as picture:
         width, height = (round(SCREEN_DPI * side / DPI) for side in picture.size)
     html = f'<figure class="chart"><div class="scroll" tabindex="0" aria-label="{label}">'
-    html += f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+    html += f'<picture><source media="{DARK_SCREEN}" srcset="{dark}">'
     html += f'<img src="{light}" width="{width}" height="{height}" loading="lazy" '
     html += f'alt="{escape(chart.alt)}"></picture></div></figure>'
     return html, pictures

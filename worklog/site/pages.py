@@ -31,6 +31,7 @@ LINKS = (
     ("glossary.html", "Glossary"),
     ("api.html", "Python"),
 )
+DARK_SCREEN = "screen and (prefers-color-scheme: dark)"  # a printed page is light
 CARD = "card.png"  # the picture that other sites show next to a link to a page
 
 
@@ -77,7 +78,7 @@ def document(title: str, about: str, body: str, *styles: str, is_of_site: bool =
     image = f'<meta property="og:image" content="{CARD}">' if is_of_site else ""
     light = palette(":root", LIGHT, "light")
     dark = palette(":root", DARK, "dark")
-    colours = f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"
+    colours = f"{light}@media {DARK_SCREEN} {{ {dark}}}"
     style = "\n".join([colours, read_part("site.css"), *styles])
     return filled(
         "page.html",
