@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from worklog.emulator import Pointer, load, portable
-from worklog.emulator.core import build, record
+from worklog.emulator.core import build, native, record
 from worklog.emulator.launching import prepare
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import rung
@@ -131,3 +131,17 @@ def test_without_zig_only_a_whole_core_is_found(tmp_path, monkeypatch):
     core.write_bytes(b"damaged")
     with pytest.raises(FileNotFoundError, match="pip install ziglang"):
         build.compile_wasm(tmp_path)
+
+
+def test_bytes_between_the_fields_of_a_record_are_zeros_and_not_what_memory_held():
+    sites = record("Site")
+    [(_, _, [prepared])] = planned(rung("shared"), [Shape(32, 32, 32)])
+    size = prepared.core.common.sites.nbytes
+    dirty = [np.full(size, 0xAA, np.uint8) for _ in range(64)]
+    del dirty
+    common = native._common.__wrapped__(prepared.core.decoder)
+    is_field = np.zeros(sites.itemsize, bool)
+    for dtype, offset, *_ in sites.fields.values():
+        is_field[offset : offset + dtype.itemsize] = True
+    between = common.sites.reshape(-1, sites.itemsize)[:, ~is_field]
+    assert between.size and not between.any()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from worklog.errors import WorklogError
+from worklog.errors import CompileFailed, WorklogError
 from worklog.kernel import rung
 from worklog.kernel.portable import planned
 from worklog.problem import Shape
@@ -108,6 +108,7 @@ def test_each_rung_is_a_step_and_its_tiles_and_mistakes_have_files():
 def without_the_other_pages(monkeypatch):
     """Leave a site of one rung, whose panel, chapters and first page aren't written."""
     monkeypatch.setattr(build.live, "rungs", lambda: (rung("naive"),))
+    monkeypatch.setattr(build, "PUZZLES", ())
     monkeypatch.setattr(build, "answers", lambda *_: b"")
     monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
@@ -136,3 +137,12 @@ def test_a_site_with_the_core_has_a_file_for_each_kernel(monkeypatch):
     assert site.not_live == "" and site.files["emulator.js"] == b"core"
     for mistake in MISTAKES:
         assert (f"program-naive-{mistake.name}.js" in site.files) == (mistake.rung == "naive")
+
+
+def test_a_kernel_that_does_not_compile_ends_the_site(monkeypatch):
+    without_the_other_pages(monkeypatch)
+    broken = rung("naive").with_text("__global__ void sgemm_naive() { nonsense }")
+    monkeypatch.setattr(build.emulator, "parts_file", lambda: b"core")
+    monkeypatch.setattr(build, "_programs", lambda _: [broken.program])
+    with pytest.raises(CompileFailed, match="nonsense"):
+        build.site_files()

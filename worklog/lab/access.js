@@ -29,7 +29,7 @@ class AccessView {
         this.warp = dropDown("warp", [], (place) => this.go({ warp: place }));
         this.about = make("p", { class: "source" });
         this.head = make("div", { class: "said", role: "status" });
-        const region = { tabindex: 0, role: "region", "aria-label": "source" };
+        const region = { tabindex: 0, role: "region" };
         this.code = make("div", { class: "listing", ...region });
         this.lanes = make("fieldset", { class: "lanes" });
         this.lanes.append(make("legend", {}, "Lanes of the warp"), ...this.laneLabels());
@@ -87,6 +87,7 @@ class AccessView {
         const { start, steps, idea, about, notes } = this.shown;
         const [warp, step] = start;
         this.kernel.value = name;
+        this.code.setAttribute("aria-label", `source of ${name}`);
         const warps = steps.map((_, number) => make("option", {}, String(number)));
         this.warp.replaceChildren(...warps);
         this.about.textContent = [idea, about, ...notes].filter(Boolean).join(" · ");

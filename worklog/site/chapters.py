@@ -214,6 +214,7 @@ def _for_the_site(body: str) -> str:
     body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)
     # a table or a listing in the text may be wider than a phone
     body = re.sub(r"<table>\s*<thead>", '<table tabindex="0"><thead>', body)
+    body = body.replace("<pre><code", '<pre tabindex="0"><code')
     return re.sub(
         r'<div class="highlight[^"]*"><pre>', '<div class="code"><pre tabindex="0">', body
     )

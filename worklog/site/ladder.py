@@ -69,7 +69,7 @@ def by_size(runs: Sequence[Run], gpu: Gpu) -> dict[str, dict[Shape, Measurement]
     sizes = dict[str, dict[Shape, Measurement]]()
     for run in runs:
         for m in run.measurements:
-            is_square = len({*m.shape}) == 1
+            is_square = m.shape is not None and len({*m.shape}) == 1
             if run.gpu.name == gpu.name and m.us and not m.changed and is_square:
                 sizes.setdefault(m.kernel, {}).setdefault(m.problem, m)
     return sizes
@@ -117,7 +117,10 @@ def _ladder_row(m: Measurement, fastest: float, other: Measurement | None) -> st
 
 
 def another_card(runs: Sequence[Run], gpu: Gpu, shape: Shape) -> OtherCard:
-    """Return what runs have of rungs at a shape on the first other card, without a pitfall."""
+    """Return the measurements of another card at a shape, without a pitfall.
+
+    If the runs have several other cards, it is the first one.
+    """
     other = OtherCard()
     for run in runs:
         name = run.gpu.name.removeprefix("NVIDIA ").partition(" ")[0]

@@ -76,7 +76,8 @@ class Common:
 def _common(decoder: Decoder) -> Common:
     """Return what all launches of a decoded program have in common."""
     program = decoder.program
-    sites = decoder.sites.copy()
+    # As bytes: NumPy leaves the bytes between the fields of a copied record as memory was.
+    sites = decoder.sites.view(np.uint8).copy().view(record("Site"))
     sites["buffer"] = NONE
     places = [(SPECIALS.index(name), offset) for name, offset in decoder.specials.items()]
     arrays = {
