@@ -325,14 +325,6 @@ def test_axe_finds_nothing_in_the_puzzles(puzzles, width, scheme):
     puzzles.emulate_media(color_scheme="light")
 
 
-def test_a_chapter_shows_the_viewer_alone(viewer, site):
-    viewer.goto(f"{(site / 'access.html').as_uri()}?embedded#coalesced")
-    checked(viewer)
-    expect(viewer.get_by_role("navigation")).to_have_count(0)
-    expect(viewer.get_by_role("heading", level=1)).to_have_count(0)
-    expect(viewer.locator(".access .lanes")).to_be_visible()
-
-
 def test_a_script_in_the_catalogue_does_not_end_the_page_s():
     entry = {"name": "</script>", "idea": "", "tiles": [], "mistakes": []}
     html = live_viewer([entry])

@@ -14,6 +14,7 @@ from worklog.kernel import rung
 from worklog.kernel.portable import planned
 from worklog.problem import Shape
 from worklog.site import build, live
+from worklog.site.front_page import FrontPage
 from worklog.site.mistakes import BANK_CONFLICTS, MISTAKES, UNUSED_SECTORS
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
@@ -111,7 +112,8 @@ def without_the_other_pages(monkeypatch):
     monkeypatch.setattr(build, "answers", lambda *_: b"")
     monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
-    monkeypatch.setattr(build, "front_page", lambda *_: ("", {}))
+    monkeypatch.setattr(build, "front_page", lambda *_: FrontPage("", {}))
+    monkeypatch.setattr(build.widgets, "files", lambda _: {})
 
 
 def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why(monkeypatch):

@@ -6,11 +6,9 @@ import json
 import math
 import re
 from html import unescape
-from io import BytesIO
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from tests.lab.grid import UNBIASED_US, small_grid
 from worklog.errors import NotRecorded
@@ -92,33 +90,15 @@ def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
     assert chapters.beliefs(page) == [two_paragraphs, one_paragraph]
 
 
-def test_pictures_of_a_chapter_are_files_that_are_loaded_when_in_sight():
-    files = []
-    for size in ((30, 20), (5, 7)):
-        file = BytesIO()
-        Image.new("L", size).save(file, "PNG")
-        files.append(file.getvalue())
-    first, second = [base64.b64encode(content).decode() for content in files]
-    body = f'<img alt="a" src="data:image/png;base64,{first}" width="7"> text '
-    body += f'<img src="data:image/png;base64,{second}">'
-    html, pictures = chapters.with_files(body, "04")
-    assert html == (
-        '<img alt="a" src="04_1.png" loading="lazy" style="aspect-ratio:30/20" width="7"> text '
-        '<img src="04_2.png" loading="lazy" style="aspect-ratio:5/7">'
-    )
-    assert pictures == {"04_1.png": files[0], "04_2.png": files[1]}
-    assert chapters.with_files("no picture", "04") == ("no picture", {})
-
-
 def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_that_lanes_read():
     load = next(
         kind
         for kind in access("naive").document["kinds"]
         if kind["text"] == "32 lanes read 32 floats of A"
     )
-    picture = front_page._load("naive")
+    picture = front_page._load("naive").html
     paths = dict.fromkeys(("used", "pale"), 0)
-    for kind, path in re.findall(r'<path class="(\w+)" d="(.*?)"', picture):
+    for kind, path in re.findall(r'<path class="(\w+)" opacity="\S+" d="(.*?)"', picture):
         paths[kind] += path.count("M")
     assert picture.count("--place:") == load["counts"][0] == 32 and paths == {
         "used": 32,

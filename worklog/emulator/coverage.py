@@ -267,7 +267,8 @@ class Coverage:
             name = self._input(instruction)
             return {name} - {""}, not name
 
-        by_register = origins(self.kernel.instructions, sources)
+        code = [instruction for instruction in self.kernel.instructions if instruction.defined]
+        by_register = origins(code, sources)
         pcs = set[int]()
         for pc, (predicate, _) in self.deciding.items():
             names = by_register[predicate.name]

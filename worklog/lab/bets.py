@@ -43,6 +43,11 @@ class LadderStep:
     measured: float  # the earlier rung's time over the later rung's
     label: str  # of the times
 
+    @property
+    def question(self) -> str:
+        """The question of a bet."""
+        return f"How many times as fast as {self.earlier} is {self.later}, at {self.shape}?"
+
     def sentence(self, bet: float | None = None) -> str:
         """Return what was bet, if anything, what the floors say, and what was measured."""
         predictions = []
@@ -84,8 +89,7 @@ class BetView(Widget):
 
     def __init__(self, step: LadderStep) -> None:
         self.step = step
-        question = f"How many times as fast as {step.earlier} is {step.later}, at {step.shape}?"
-        super().__init__(question=question)
+        super().__init__(question=step.question)
         self.observe(self.show, "bet")
 
     def show(self, _: object = None) -> None:
@@ -139,10 +143,13 @@ def step(rung: str, *, earlier: str | None = None, shape: Size = SIZE) -> Chart:
     return step_to(rung, earlier, shape).chart()
 
 
-def step_to(rung: str, earlier: str | None = None, shape: Size = SIZE) -> LadderStep:
+def step_to(
+    rung: str, earlier: str | None = None, shape: Size = SIZE, *, has_floors: bool = True
+) -> LadderStep:
     """Return the step to a rung: this machine's latest times, else the recording's.
 
     earlier: the rung to compare with (default: the rung before on the ladder)
+    has_floors: whether the floors are computed, which takes seconds for a rung past warptiled
     Raises BadSetting for a rung without a step, BadRunFile, and NothingToDraw without a time.
     """
     at_shape = Shape.of(shape)
@@ -160,13 +167,9 @@ def step_to(rung: str, earlier: str | None = None, shape: Size = SIZE) -> Ladder
     if not same_card(old, new):
         raise NothingToDraw(f"{old.kernel} and {new.kernel} were timed on two cards: {run.label}")
     floors = None
-    try:
-        old_floor = _floor(earlier_rung, at_shape, run.gpu)
-        new_floor = _floor(later_rung, at_shape, run.gpu)
-        floors = old_floor.ms / new_floor.ms
-        floors_label = f"floors: {new_floor.label}"
-    except WorklogError as error:
-        floors_label = f"no floors: {error}"
+    floors_label = "no floors"
+    if has_floors:
+        floors, floors_label = _floors(earlier_rung, later_rung, at_shape, run.gpu)
     return LadderStep(
         old.kernel,
         new.kernel,
@@ -184,6 +187,16 @@ def _timed(run: Run, kernel: str) -> Measurement:
         if m.us:
             return m
     raise NothingToDraw(f"{kernel} has no time in this run: {run.label}")
+
+
+def _floors(earlier: Kernel, later: Kernel, shape: Shape, gpu: Gpu) -> tuple[float | None, str]:
+    """Return a step's floors_label, after its floors or None if there are none."""
+    try:
+        old_floor = _floor(earlier, shape, gpu)
+        new_floor = _floor(later, shape, gpu)
+    except WorklogError as error:
+        return None, f"no floors: {error}"
+    return old_floor.ms / new_floor.ms, f"floors: {new_floor.label}"
 
 
 def _floor(kernel: Kernel, shape: Shape, gpu: Gpu) -> Bound:

@@ -1,6 +1,6 @@
 // The panel: in a notebook as an anywidget, and on the first page of the web site. Python computes
 // every number (answers.py). What is chosen goes to the model, which has the answer: a notebook's
-// kernel computes it, and site.js looks it up.
+// kernel computes it, and show_panel.js looks it up.
 
 function small(text) {
     return make("p", { class: "source" }, text);

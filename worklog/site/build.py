@@ -1,8 +1,8 @@
 """`worklog site`: a folder of pages that need no server, no network and no Python.
 
 Everything that the pages show is computed here, but for the live viewer, which runs kernels in the
-page if the emulator's core for browsers can be compiled. panel.js draws the panel as in a notebook,
-and site.js looks up the answers that a notebook's kernel would compute.
+page if the emulator's core for browsers can be compiled. The widgets are those of a notebook, and
+look up what a notebook's kernel would compute.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from worklog.kernel import Kernel, Program
 from worklog.kernel.emulated import build
 from worklog.runs import Run
 from worklog.runs.text import Progress, silent
-from worklog.site import api, emulator, live
+from worklog.site import api, emulator, glossary, live, widgets
 from worklog.site.chapters import chapter_pages, chapters, notebooks
 from worklog.site.choices import PUZZLES, choices, kernel_of, puzzle_files
 from worklog.site.front_page import CHARTS, front_page
-from worklog.site.pages import HEADER, live_viewer, site_page, viewer
+from worklog.site.pages import header, live_viewer, reading_page, viewer
 from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
-OTHER_STEPS = 1  # the core for browsers
+OTHER_STEPS = 2  # the core for browsers, and the widgets of the chapters
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,20 @@ def _programs(kernels: Sequence[Kernel]) -> list[Program]:
 
 
 def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
-    """Return the first page, the chapters and the page of the interface, with their pictures.
+    """Return the pages of text, with their pictures and widgets.
 
     is_live: whether the site's pages run kernels
     """
     written = chapters(steps, is_live=is_live)
-    index, files = front_page(run, written, steps)
-    html = {"index.html": index, **chapter_pages(written)}
-    html["api.html"] = site_page(api.TITLE, api.ABOUT, api.page_body())
+    first = front_page(run, written, steps)
+    html = {"index.html": first.html, **chapter_pages(written)}
+    html["api.html"] = reading_page("api.html", api.TITLE, api.ABOUT, api.page_body(), levels="23")
+    html[glossary.PAGE] = glossary.glossary_page()
+    files = {name: text.encode() for name, text in html.items()} | first.files
     for chapter in written:
-        files |= chapter.pictures
-    return files | {name: text.encode() for name, text in html.items()}
+        files |= chapter.files
+    steps.begin("widgets")
+    return files | widgets.files(widgets.viewed(chapter.body for chapter in written))
 
 
 def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:
@@ -114,4 +117,4 @@ def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> di
         '<p class="lead">This viewer isn\'t live. It shows accesses that were computed when the '
         f"site was written, because the page can't run kernels: {escape(reason)}.</p>"
     )
-    return {"access.html": viewer(documents, HEADER, note).encode()}
+    return {"access.html": viewer(documents, header("access.html"), note).encode()}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-import struct
-from base64 import b64decode
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from worklog.kernel import source_folder
+from worklog.kernel import RUNGS, source_folder
+from worklog.lab.assets import assets
+from worklog.site import cells, widgets
 from worklog.site.glossary import with_terms
-from worklog.site.pages import read_part, site_page
+from worklog.site.pages import reading_page, site_page
+from worklog.site.pictures import Pictures
 from worklog.site.steps import Steps
 
 # The first chapter that is reference. Those before it are the story.
@@ -21,11 +23,8 @@ SHORT = 60  # letters; after a shorter first sentence, the summary also has the 
 BELIEVED = "What we believed"
 HAPPENED = "What happened"
 WRONG = "What we got wrong"
-# The page that shows live what a cell of a notebook shows as text.
-SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
-PNG_SIZE = slice(16, 24)  # the bytes of a PNG file that have its width and its height
-EMBEDDED = r"^access\.html#(\w+)$"  # the address of a rung's accesses
-FRAME_HEIGHT = 80  # pixels of a viewer in a chapter, until it has run
+WORDS_PER_MINUTE = 220
+PICTURES_PER_MINUTE = 5
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,20 @@ class Chapter:
     title: str
     summary: str  # the first sentence
     body: str  # HTML
-    pictures: dict[str, bytes]  # by file name
+    minutes: int = 1  # of reading
+    files: dict[str, bytes] = field(default_factory=dict)  # of its pictures
 
-    def link(self, prefix: str = "") -> str:
-        """Return a link to the page."""
-        return f'<a href="{self.page}">{prefix}{escape(self.title)}</a>'
+    @property
+    def number(self) -> str:
+        """The notebook's number, as its file name has it."""
+        return self.page.partition("_")[0]
+
+    def link(self, attributes: str = "") -> str:
+        """Return a link to the page.
+
+        attributes: of the HTML element
+        """
+        return f'<a href="{self.page}"{attributes}>{escape(self.title)}</a>'
 
 
 def chapters(steps: Steps, *, is_live: bool) -> list[Chapter]:
@@ -50,13 +58,10 @@ def chapters(steps: Steps, *, is_live: bool) -> list[Chapter]:
 
     Raises WorklogError if the package has lost its notebooks.
     """
-    from nbconvert import HTMLExporter  # takes a second, with nbformat
-
-    exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
     written = []
     for file in notebooks():
         steps.begin(f"notebook {file.stem}")
-        written.append(_chapter(file, exporter, is_live))
+        written.append(_chapter(file, is_live))
     return written
 
 
@@ -70,20 +75,38 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
     html = dict[str, str]()
     wrong = [f"<h1>{WRONG}</h1>"]
     wrong.append(
-        "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: "
-        "these are the beliefs that were wrong, or too simple, each with what happened, and the "
-        "chapter that shows it.</p>"
+        '<p class="lead">A sentence that says why is a claim, and a measurement may refute it. We '
+        "keep both: these are the beliefs that were wrong, or too simple, each with what happened, "
+        "and the chapter that shows it.</p>"
     )
-    for chapter, following in zip(written, [*written[1:], None], strict=True):
-        onward = f"<p>{following.link('Next: ')}</p>" if following else ""
-        body = chapter.body + onward
-        if "<iframe" in body:
-            body += f"<script>\n{read_part('embedded.js')}\n</script>"
-        html[chapter.page] = site_page(chapter.title, chapter.summary, body)
+    earlier = [None, *written[:-1]]
+    later = [*written[1:], None]
+    for chapter, previous, following in zip(written, earlier, later, strict=True):
+        body = chapter.body + _neighbours(previous, following)
+        html[chapter.page] = reading_page(
+            chapter.page,
+            chapter.title,
+            chapter.summary,
+            body,
+            assets(*widgets.STYLES),
+        )
         for belief in beliefs(chapter.body):
-            wrong.append(f"<article>{belief}<p>{chapter.link()}</p></article>")
-    html["wrong.html"] = site_page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
+            source = f'<p class="source">{chapter.number} · {chapter.link()}</p>'
+            wrong.append(f"<article>{belief}{source}</article>")
+    html["wrong.html"] = site_page(
+        "wrong.html", WRONG, "Beliefs that measurements refuted.", "".join(wrong)
+    )
     return html
+
+
+def _neighbours(previous: Chapter | None, following: Chapter | None) -> str:
+    """Return the links to the chapter before and the chapter after."""
+    links = []
+    if previous:
+        links.append(f"<div><span>Previous</span>{previous.link(' rel=prev')}</div>")
+    if following:
+        links.append(f'<div class="next"><span>Next</span>{following.link(" rel=next")}</div>')
+    return f'<nav class="neighbours" aria-label="neighbouring chapters">{"".join(links)}</nav>'
 
 
 def beliefs(body: str) -> list[str]:
@@ -103,55 +126,76 @@ def beliefs(body: str) -> list[str]:
     return stories
 
 
-def _chapter(file: Path, exporter: Any, is_live: bool) -> Chapter:
+def _chapter(file: Path, is_live: bool) -> Chapter:
     """Return the page of a notebook.
 
     is_live: whether the site's pages run kernels
     """
-    import nbformat
+    import nbformat  # takes half a second
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
-    cells = []
+    pictures = Pictures(file.stem)
+    bets = list[str]()  # the rungs whose answer isn't shown yet
+    html = []
     for cell in notebook.cells:
         if "install" in cell.metadata.get("tags", ()):
             continue  # nothing runs on a page
-        cells.append(cell)
-        address = _live_page(cell, is_live)
-        if address is not None:
-            live_part = f"[→ Try it on this site]({address})"
-            if is_live and re.search(EMBEDDED, address):
-                live_part = f"{_embedded(address)}\n\n{live_part}"
-            cells.append(nbformat.v4.new_markdown_cell(live_part))  # type: ignore[no-untyped-call]
-    notebook.cells = cells
-    body, _ = exporter.from_notebook_node(notebook)
-    body, pictures = with_files(_for_the_site(body), file.stem)
+        if cell.cell_type == "markdown":
+            html.append(cells.text_html(cell.source))
+        else:
+            html.append(f'<div class="cell">{_code_cell(cell, pictures, bets, is_live)}</div>')
+    body = _for_the_site("\n".join(html))
     return Chapter(
         f"{file.stem}.html",
         title.removeprefix("# "),
         _summary(paragraph),
         with_terms(body),
-        pictures,
+        _minutes(notebook.cells),
+        pictures.files,
     )
 
 
-def with_files(body: str, stem: str) -> tuple[str, dict[str, bytes]]:
-    """Return HTML whose pictures are files, and the files by name.
+def _code_cell(cell: Any, pictures: Pictures, bets: list[str], is_live: bool) -> str:
+    """Return a cell of code with its outputs, or with the widget that they are a still of.
 
-    A page then loads a picture when a reader comes near, and has room for it before.
-
-    stem: what the files' names begin with
+    pictures: gets the outputs' pictures
+    bets: the rungs whose answer isn't shown yet; gets the rung of a bet
+    is_live: whether the site's pages run kernels
     """
-    pictures = dict[str, bytes]()
+    code = cells.code_html(cell)
+    outputs = cells.outputs_html(cell.outputs, pictures)
+    puzzle = re.match(r"%%puzzle (\w+)", cell.source)
+    if puzzle and is_live:
+        address = f"puzzles.html#{puzzle[1]}"
+        return f"{code}{outputs}{widgets.page_link(address, 'Solve it here, without a compiler')}"
+    call = cells.lab_call(cell)
+    if call is None:
+        return code + outputs
+    if call.function == "bet":
+        bets.append(call.arguments[0])
+        return code + widgets.bet(call, outputs)
+    if call.function == "panel":
+        return code + widgets.panel(call, outputs)
+    if call.function == "access" and call.arguments[0] in {record.name for record in RUNGS}:
+        return code + widgets.access(call.arguments[0], outputs, is_live)
+    if call.function == "ladder":
+        return (
+            code + outputs + widgets.page_link("index.html#ladder", "Open each rung of the ladder")
+        )
+    answered = [rung for rung in bets if rung in call.arguments]
+    if call.function in ("step", "steps") and answered:
+        bets.remove(answered[0])
+        return code + widgets.answer(answered[0], outputs)
+    return code + outputs
 
-    def place(source: re.Match[str]) -> str:
-        content = b64decode(source[1])
-        name = f"{stem}_{len(pictures) + 1}.png"
-        pictures[name] = content
-        width, height = struct.unpack(">II", content[PNG_SIZE])
-        return f'src="{name}" loading="lazy" style="aspect-ratio:{width}/{height}"'
 
-    return re.sub(r'src="data:image/png;base64,([^"]+)"', place, body), pictures
+def _minutes(notebook_cells: Sequence[Any]) -> int:
+    """Return how long a reader needs for the text and the outputs of a notebook."""
+    texts = [cell.source for cell in notebook_cells if cell.cell_type == "markdown"]
+    word_count = len(re.sub(r"```.*?```", "", " ".join(texts), flags=re.DOTALL).split())
+    outputs = sum(len(cell.outputs) for cell in notebook_cells if cell.cell_type == "code")
+    return max(1, round(word_count / WORDS_PER_MINUTE + outputs / PICTURES_PER_MINUTE))
 
 
 def _summary(paragraph: str) -> str:
@@ -163,44 +207,14 @@ def _summary(paragraph: str) -> str:
     return " ".join(sentences[:count])
 
 
-def _embedded(address: str) -> str:
-    """Return the live viewer for the text of a chapter, loaded when a reader comes near.
-
-    address: of the viewer's page
-    """
-    rung = address.partition("#")[2]
-    return (
-        f'<iframe src="{address.replace("#", "?embedded#")}" width="100%" height="{FRAME_HEIGHT}" '
-        f'loading="lazy" style="border:0" title="What a warp of {rung} touches, live"></iframe>'
-    )
-
-
-def _live_page(cell: Any, is_live: bool) -> str | None:
-    """Return the address of the page that shows live what a cell shows; None if there is none.
-
-    is_live: whether the site's pages run kernels
-    """
-    puzzle = re.match(r"%%puzzle (\w+)", cell.source)
-    if puzzle and cell.cell_type == "code" and is_live:
-        return f"puzzles.html#{puzzle[1]}"
-    call = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
-    if cell.cell_type != "code" or not call:
-        return None
-    address = SHOWS[call[1]]
-    if call[1] == "access":
-        address += call[2] or ""
-    return address
-
-
 def _for_the_site(body: str) -> str:
     """Return a notebook's HTML with the site's links and without links into the checkout."""
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body)
-    # the link of each heading to itself
-    body = re.sub(r'<a class="anchor-link".*?</a>', "", body)
     # a link to a page of the checkout
     body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)
-    # an empty header is a cell
-    body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)
-    # a box that may scroll
-    scrolls = r'<(?:pre|div(?= class="output_(?:html|png|markdown)))'
-    return re.sub(scrolls, r'\g<0> tabindex="0"', body)
+    # a table or a listing in the text may be wider than a phone
+    body = re.sub(r"<table>\s*<thead>", '<table tabindex="0"><thead>', body)
+    body = body.replace("<pre><code", '<pre tabindex="0"><code')
+    return re.sub(
+        r'<div class="highlight[^"]*"><pre>', '<div class="code"><pre tabindex="0">', body
+    )

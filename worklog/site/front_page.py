@@ -1,27 +1,32 @@
-"""The first page of the site: the story, the panel, the ladder, and two charts."""
+"""The first page of the site: the claim, the chapters, the ladder, the panel, and two charts."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from html import escape
 
+from PIL import Image
+
 from worklog import __version__, plots
 from worklog.errors import NothingToDraw
-from worklog.kernel import LADDER, RUNGS
-from worklog.lab.assets import PANEL_SCRIPTS, assets
-from worklog.lab.rung_pages import SIZE, RungPage
+from worklog.kernel import RUNGS
+from worklog.lab.assets import assets
+from worklog.lab.rung_pages import SIZE
 from worklog.plots import Chart
-from worklog.plots.selection import class_of, labels, measured, rows, shape_to_draw
+from worklog.plots.drawing import DPI, SCREEN_DPI
+from worklog.plots.selection import class_of, rows, shape_to_draw
 from worklog.runner.job import jobs_of
 from worklog.runner.sources import at_4096, holding
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import in_steps
-from worklog.runs.text import percent
+from worklog.site.card import card
 from worklog.site.chapters import REFERENCE, Chapter, beliefs
-from worklog.site.glossary import glossary
-from worklog.site.pages import HEADER, document, filled, read_part
+from worklog.site.ladder import ladder
+from worklog.site.pages import CARD, DARK_SCREEN, document, filled, header, reader_script
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
@@ -31,91 +36,82 @@ ABOUT = (
     "what they touch."
 )
 CHARTS = 2
+PALE = 0.25  # opacity of a word that no lane reads
 
 
-def front_page(
-    run: Run | None, written: Sequence[Chapter], steps: Steps
-) -> tuple[str, dict[str, bytes]]:
-    """Return index.html, and its charts' pictures by file name.
+@dataclass(frozen=True)
+class FrontPage:
+    """The first page of the site."""
+
+    html: str
+    files: dict[str, bytes]  # its pictures, by file name
+
+
+def front_page(run: Run | None, written: Sequence[Chapter], steps: Steps) -> FrontPage:
+    """Return index.html with its pictures.
 
     run: for the ladder and the chart over sizes (default: this machine's newest, else recordings,
         whose ladder goes on past cuBLAS)
     """
-    ladder_run = holding(jobs_of(None, SIZE)[0]) if run is None else run
-    sizes_run = ladder_run
-    if run is None and ladder_run.origin == "recorded":
-        ladder_run = at_4096()
-        sizes_run = in_steps()
-    sizes, sizes_pictures = _chart("sizes", partial(plots.sizes, sizes_run), steps)
+    ladder_run, sizes_run = _runs(run)
+    sizes, pictures = _chart("sizes", partial(plots.sizes, sizes_run), steps)
     peers, peers_pictures = _chart("peers", plots.peers, steps)
-    story = [_card(chapter) for chapter in written if chapter.page < REFERENCE]
-    reference = [_card(chapter) for chapter in written if chapter.page >= REFERENCE]
-    beliefs_count = sum(len(beliefs(chapter.body)) for chapter in written)
+    pictures |= peers_pictures
+    loads = [_load(name) for name in TEASED]
+    shape = shape_to_draw(ladder_run, None)
+    claim = _claim(rows(ladder_run, shape))
+    pictures[CARD] = card(claim, [(load.about, load.squares) for load in loads])
     body = filled(
         "site.html",
-        header=HEADER,
+        header=header("index.html"),
+        claim=escape(claim),
         rungs=str(len(RUNGS)),
         first=written[0].page,
-        story=str(len(story)),
-        warps="".join(_load(name) for name in TEASED),
-        chapters="".join(story),
-        wrong=str(beliefs_count),
-        reference="".join(reference),
-        ladder=_ladder(ladder_run),
+        story=str(sum(chapter.page < REFERENCE for chapter in written)),
+        warps="".join(load.html for load in loads),
+        chapters="".join(_entry(chapter) for chapter in written if chapter.page < REFERENCE),
+        wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
+        reference="".join(_entry(chapter) for chapter in written if chapter.page >= REFERENCE),
+        ladder=ladder(ladder_run, shape),
         sizes=sizes,
         peers=peers,
-        glossary=glossary(),
         version=__version__,
-        script="\n\n".join([assets(*PANEL_SCRIPTS), read_part("loading.js"), read_part("site.js")]),
+        script=reader_script(),
     )
     title = "worklog: SGEMM kernels, checked and timed"
-    html = document(title, ABOUT, body, assets("panel.css"))
-    return html, sizes_pictures | peers_pictures
+    return FrontPage(document(title, ABOUT, body, assets("panel.css")), pictures)
 
 
-def _card(chapter: Chapter) -> str:
-    """Return a chapter's entry in the list of chapters."""
-    return f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>"
+def _runs(run: Run | None) -> tuple[Run, Run]:
+    """Return the runs of the ladder and of the chart over sizes, as front_page() has them."""
+    if run is not None:
+        return run, run
+    newest = holding(jobs_of(None, SIZE)[0])
+    if newest.origin == "recorded":
+        return at_4096(), in_steps()
+    return newest, newest
 
 
-def _ladder(run: Run) -> str:
-    """Return a row for everything that was measured at one shape.
-
-    A row of the first ladder opens to what changed, what that costs, and what it gains; further
-    ones would make the page long to load.
-    """
-    shape = shape_to_draw(run, None)
-    measurements = rows(run, shape)
-    rungs = {record.name: RungPage(run, record.name, shape) for record in LADDER}
-    fastest = max((m.tflops or 0.0 for m in measurements), default=0.0) or 1.0
-    html = ""
+def _claim(measurements: Sequence[Measurement]) -> str:
+    """Return the title: how many times as fast as the first rung the fastest FP32 rung is."""
+    times = {}
     for m in measurements:
-        row = _ladder_row(m, fastest)
-        details = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
-        if details:
-            html += f'<details name="rung"><summary>{row}</summary>{details}</details>'
-        else:
-            kind = "baseline" if m.kernel == CUBLAS else "further"
-            html += f'<div class="{kind}">{row}</div>'
-    about = f"TFLOP/s at {shape} · share of cuBLAS · class, if the errors are larger than FP32's"
-    sources = "<br>".join(escape(label) for label in labels(run, measurements))
-    return f'<p class="source">{about}<br>{sources}</p>{html}'
+        if m.us and m.kernel != CUBLAS and class_of(m) == "fp32":
+            times[m.kernel] = m.us
+    first = times.get(RUNGS[0].name)
+    if first is None:
+        return "How an SGEMM becomes fast, and how its time is measured right"
+    factor = first / min(times.values())
+    return f"How an SGEMM becomes {factor:.0f} times as fast, and how its time is measured right"
 
 
-def _ladder_row(m: Measurement, fastest: float) -> str:
-    """Return a kernel's name, a bar of its rate, and the rate as text.
-
-    fastest: the rate of a bar over the whole width, in TFLOP/s
-    """
-    rate = f"{m.tflops:.2f}" if measured(m) else "not measured"
-    if measured(m) and m.kernel != CUBLAS:
-        rate += f" · {percent(m.ratio)}"
-    name = m.kernel
-    if measured(m) and class_of(m) != "fp32":
-        name += f" · {class_of(m)}"
-    width = 100 * (m.tflops or 0.0) / fastest
-    bar = f'<span class="track"><i style="left:0;width:{width:.2f}%"></i></span>'
-    return f'<span class="row rung"><span>{name}</span>{bar}<span>{rate}</span></span>'
+def _entry(chapter: Chapter) -> str:
+    """Return a chapter's entry in the list of chapters."""
+    return (
+        f'<li><span class="number">{chapter.number}</span>'
+        f"<div><b>{chapter.link()}</b><p>{escape(chapter.summary)}</p></div>"
+        f'<span class="minutes">{chapter.minutes} min</span></li>'
+    )
 
 
 def _chart(name: str, draw: Callable[[], Chart], steps: Steps) -> tuple[str, dict[str, bytes]]:
@@ -132,17 +128,26 @@ def _chart(name: str, draw: Callable[[], Chart], steps: Steps) -> tuple[str, dic
     dark = f"{chart.name}_dark.png"
     pictures = {light: chart.png(), dark: chart.png(dark=True)}
     label = escape(chart.headline)
-    html = f'<div class="figure" tabindex="0" role="region" aria-label="{label}">'
-    html += f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-    html += f'<img src="{light}" loading="lazy" alt="{escape(chart.alt)}"></picture></div>'
+    with Image.open(io.BytesIO(pictures[light])) as picture:
+        width, height = (round(SCREEN_DPI * side / DPI) for side in picture.size)
+    html = f'<figure class="chart"><div class="scroll" tabindex="0" aria-label="{label}">'
+    html += f'<picture><source media="{DARK_SCREEN}" srcset="{dark}">'
+    html += f'<img src="{light}" width="{width}" height="{height}" loading="lazy" '
+    html += f'alt="{escape(chart.alt)}"></picture></div></figure>'
     return html, pictures
 
 
-def _load(name: str) -> str:
-    """Return a picture of the load of a rung's first warp that moves most sectors.
+@dataclass(frozen=True)
+class Load:
+    """The load of a rung's first warp that moves most sectors."""
 
-    It shows the sectors, and the words in them that the lanes read.
-    """
+    about: str
+    squares: str  # the words of its sectors as SVG
+    html: str  # a link to the access viewer, with the picture
+
+
+def _load(name: str) -> Load:
+    """Return the load of a rung that moves most sectors, with its sectors and their words."""
     kinds = access(name).document["kinds"]
     loads = [kind for kind in kinds if " read " in kind["text"]]
     load = max(loads, key=lambda kind: kind["counts"][0])
@@ -155,7 +160,8 @@ def _load(name: str) -> str:
     picture = f'<svg viewBox="0 0 34 {height:.1f}" aria-hidden="true">{groups}</svg>'
     text = f"<b>{name}</b>: {load['text']}: <b>{load['cost']}</b>"
     style = "bad" if load["bad"] else "good"
-    return f'<a class="{style}" href="access.html#{name}/0/9/1">{text}{picture}</a>'
+    html = f'<a class="{style}" href="access.html#{name}/0/9/1">{text}{picture}</a>'
+    return Load(f"{name}: {load['text']}: {load['cost']}", groups, html)
 
 
 def _squares(place: int, sector: int, indices: Set[int]) -> str:
@@ -168,4 +174,8 @@ def _squares(place: int, sector: int, indices: Set[int]) -> str:
     for number in range(8):
         kind = "used" if 8 * sector + number in indices else "pale"
         paths[kind] += f"M{8.6 * (place % 4) + number:.1f} {1.3 * (place // 4):.1f}h.9v1h-.9z"
-    return "".join(f'<path class="{kind}" d="{path}"/>' for kind, path in paths.items())
+    opacity = {"used": 1, "pale": PALE}
+    return "".join(
+        f'<path class="{kind}" opacity="{opacity[kind]}" d="{path}"/>'
+        for kind, path in paths.items()
+    )

@@ -8,6 +8,10 @@ from __future__ import annotations
 import re
 from html import escape
 
+from worklog.site.pages import site_page
+
+PAGE = "glossary.html"
+TITLE = "Glossary"
 GLOSSARY = {
     "thread": "one run of a kernel's code, with an index and registers of its own",
     "warp": "32 threads with neighbouring numbers, which execute each instruction at once",
@@ -74,23 +78,37 @@ EVERYDAY = {"line"}  # terms that pages also use for something else: they have n
 def glossary() -> str:
     """Return the terms as a list. The first use of a term on each page links to it."""
     terms = (
-        f'<dt id="{_anchor(term)}">{term}</dt><dd>{escape(meaning[:1].upper() + meaning[1:])}.</dd>'
-        for term, meaning in GLOSSARY.items()
+        f'<div id="{_anchor(term)}"><dt>{term}</dt>'
+        f"<dd>{escape(meaning[:1].upper() + meaning[1:])}.</dd></div>"
+        for term, meaning in sorted(GLOSSARY.items(), key=lambda entry: entry[0].lower())
     )
-    return f"<dl>{''.join(terms)}</dl>"
+    return f'<dl class="glossary">{"".join(terms)}</dl>'
+
+
+def glossary_page() -> str:
+    """Return glossary.html."""
+    lead = (
+        "The words of the story and of every message. A chapter links the first use of each, and "
+        "a wide page has the meaning in its margin."
+    )
+    body = f'<h1>{TITLE}</h1><p class="lead">{lead}</p>{glossary()}'
+    return site_page(PAGE, TITLE, "The terms of worklog, each in a sentence.", body)
 
 
 def with_terms(body: str) -> str:
     """Return HTML in which the first use of each term links to the glossary.
 
-    Only paragraphs have links. A link shows the term's meaning on hover.
+    Only paragraphs have links. The term's meaning is a note before the paragraph, which a wide page
+    shows in its margin. A link also shows it on hover.
     """
     for term, meaning in GLOSSARY.items():
         if term in EVERYDAY:
             continue
-        link = f'<a class="term" href="index.html#{_anchor(term)}" title="{escape(meaning)}">'
+        about = escape(meaning)
+        link = f'<a class="term" href="{PAGE}#{_anchor(term)}" title="{about}">'
+        note = f'<p class="note" role="note"><b>{term}</b> {about}</p>'
         first_use = rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)"
-        body = re.sub(first_use, rf"\1{link}\2</a>", body, count=1)
+        body = re.sub(first_use, rf"{note}\1{link}\2</a>", body, count=1)
     return body
 
 

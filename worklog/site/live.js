@@ -57,10 +57,6 @@ class LiveView extends AccessView {
     }
 }
 
-// In a chapter, the page shows the viewer alone.
-const isEmbedded = new URLSearchParams(location.search).has("embedded");
-document.documentElement.classList.toggle("embedded", isEmbedded);
-
 class LivePage {
     // catalogue: what worklog.site.live.catalogue returns
     constructor(catalogue, root, viewRoot) {
@@ -106,7 +102,6 @@ class LivePage {
 
     listen() {
         window.addEventListener("hashchange", () => this.openAddress());
-        window.addEventListener("resize", () => this.showHeight());
         window.addEventListener("keydown", (event) => this.view.onKey(event), true);
     }
 
@@ -192,20 +187,11 @@ class LivePage {
             return;
         }
         this.view.show(kernel.kernel, shown, place);
-        this.showHeight();
         this.root.dataset.milliseconds = Math.round(performance.now() - clicked);
         this.setState("shown", "Running all blocks …");
         const checked = await emulator.check(kernel, { shape: size }, this.progress(isOver));
         if (!isOver()) {
             this.showFindings(checked, shown);
-        }
-    }
-
-    // Says to a chapter how high the viewer is.
-    showHeight() {
-        if (isEmbedded) {
-            const viewerHeight = document.body.scrollHeight;
-            window.parent.postMessage({ viewerHeight }, "*");
         }
     }
 
@@ -261,7 +247,6 @@ class LivePage {
         if (findings.length) {
             this.view.showLine(findings[0].line);
         }
-        this.showHeight();
     }
 
     item({ kind, line, message, isError, count = 1 }) {

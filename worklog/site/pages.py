@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -20,14 +21,35 @@ from worklog.plots.style import DARK, LIGHT
 TOUCHES = (
     "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
 )
-HEADER = """\
-<header><nav aria-label="worklog">
-<a href="index.html">worklog</a> <a href="index.html#story">story</a>
-<a href="index.html#panel">panel</a>
-<a href="access.html">what a warp touches</a> <a href="index.html#ladder">ladder</a>
-<a href="wrong.html">what we got wrong</a> <a href="index.html#glossary">glossary</a>
-<a href="api.html">Python interface</a>
-</nav></header>"""
+# The header's links: an address, the text, and the pages that belong to it.
+LINKS = (
+    ("index.html#story", "Story"),
+    ("index.html#ladder", "Ladder"),
+    ("index.html#panel", "Panel"),
+    ("access.html", "What a warp touches"),
+    ("wrong.html", "What we got wrong"),
+    ("glossary.html", "Glossary"),
+    ("api.html", "Python"),
+)
+DARK_SCREEN = "screen and (prefers-color-scheme: dark)"  # a printed page is light
+CARD = "card.png"  # the picture that other sites show next to a link to a page
+
+
+def header(page: str) -> str:
+    """Return the site's header, in which the link of a page is marked.
+
+    page: the page's file name; a chapter's starts with its number
+    """
+    current = "index.html#story" if page[:1].isdigit() else page
+    links = []
+    for address, text in LINKS:
+        mark = ' aria-current="page"' if address == current else ""
+        links.append(f'<a href="{address}"{mark}>{text}</a>')
+    return (
+        '<a class="skip" href="#content">Skip to the content</a>\n<header class="site">'
+        f'<a class="home" href="index.html">worklog</a>\n<nav aria-label="site">{" ".join(links)}'
+        "</nav></header>"
+    )
 
 
 def read_part(name: str) -> str:
@@ -46,45 +68,98 @@ def packed(data: Any) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
-def document(title: str, about: str, body: str, *styles: str) -> str:
+def document(title: str, about: str, body: str, *styles: str, is_of_site: bool = True) -> str:
     """Return a whole page.
 
     about: a sentence for search engines
     styles: style sheets that follow site.css
+    is_of_site: whether the page is next to the site's picture
     """
+    image = f'<meta property="og:image" content="{CARD}">' if is_of_site else ""
     light = palette(":root", LIGHT, "light")
     dark = palette(":root", DARK, "dark")
-    colours = f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"
+    colours = f"{light}@media {DARK_SCREEN} {{ {dark}}}"
     style = "\n".join([colours, read_part("site.css"), *styles])
-    return filled("page.html", title=escape(title), about=escape(about), style=style, body=body)
+    return filled(
+        "page.html",
+        title=escape(title),
+        about=escape(about),
+        image=image,
+        style=style,
+        body=body,
+    )
 
 
-def site_page(title: str, about: str, body: str) -> str:
-    """Return a page with the site's header."""
-    main = f'{HEADER}\n<main class="chapter">\n{body}\n</main>'
-    return document(f"worklog: {title}", about, main)
+def site_page(page: str, title: str, about: str, body: str, *styles: str, kind: str = "") -> str:
+    """Return a page of text with the site's header.
+
+    page: its file name
+    styles: style sheets that follow site.css
+    kind: a further CSS class of the text
+    """
+    main = f'{header(page)}\n<main id="content" class="text {kind}">\n{body}\n</main>'
+    return document(f"{title} · worklog", about, main, *styles)
 
 
-def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "", note: str = "") -> str:
+def reading_page(
+    page: str, title: str, about: str, body: str, *styles: str, levels: str = "2"
+) -> str:
+    """Return a long page of text: its headings are in the margin of a wide page.
+
+    page, styles: as for site_page
+    levels: of the headings in the margin
+    """
+    text = f'{_contents(body, levels)}<div class="body">{body}</div>'
+    script = f'<script type="module">\n{reader_script()}\n</script>'
+    return site_page(page, title, about, f"{text}\n{script}", *styles, kind="chapter")
+
+
+def reader_script() -> str:
+    """Return the script of a page whose text has widgets or a table of contents."""
+    return "\n\n".join([assets("dom.js"), read_part("loading.js"), read_part("reader.js")])
+
+
+def _contents(body: str, levels: str) -> str:
+    """Return the headings of a text as links.
+
+    levels: of the headings
+    """
+    links = []
+    for level, anchor, text in re.findall(rf'<h([{levels}]) id="([^"]+)">(.*?)</h\1>', body):
+        plain = re.sub(r"<[^>]+>", "", text)
+        links.append(f'<li class="level{level}"><a href="#{anchor}">{plain}</a></li>')
+    if not links:
+        return ""
+    return (
+        '<nav class="contents" aria-label="page"><details><summary>On this page</summary>'
+        f"<ol>{''.join(links)}</ol></details></nav>"
+    )
+
+
+def viewer(accesses: Sequence[Mapping[str, Any]], head: str = "", note: str = "") -> str:
     """Return the page of access.js for documents of worklog.viewer.accesses.
 
     The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step. A
     level of the zoom and a block may follow: #vectorized/0/9/34/block/3.
-    header: HTML above the viewer
+    head: HTML above the viewer
     note: HTML below its title
     """
     documents = {accessed["kernel"]: accessed for accessed in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     body = filled(
         "access.html",
-        header=header,
+        header=head,
         note=note,
         title=escape(title),
         script=assets(*ACCESS_SCRIPTS),
         data=packed(documents),
     )
     return document(
-        f"worklog: what a warp touches, {title}", TOUCHES, body, assets("panel.css", "access.css")
+        f"What a warp touches, {title} · worklog",
+        TOUCHES,
+        body,
+        assets("panel.css", "access.css"),
+        is_of_site=bool(head),
     )
 
 
@@ -95,12 +170,12 @@ def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
     """
     body = filled(
         "live.html",
-        header=HEADER,
+        header=header("access.html"),
         script=_running_script(*ACCESS_SCRIPTS, parts=("picture.js", "live.js")),
         catalogue=_in_script(catalogue),
     )
     styles = assets("panel.css", "access.css"), read_part("live.css")
-    return document("worklog: kernels that run in this page", TOUCHES, body, *styles)
+    return document("Kernels that run in this page · worklog", TOUCHES, body, *styles)
 
 
 def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
@@ -110,12 +185,12 @@ def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
     """
     body = filled(
         "puzzles.html",
-        header=HEADER,
+        header=header("puzzles.html"),
         script=_running_script("dom.js", parts=("puzzles.js",)),
         puzzles=_in_script(puzzles),
     )
     about = "Which of these CUDA kernels is right? They run in the page, which grades them."
-    return document(f"worklog: {title}", about, body, assets("panel.css"), read_part("live.css"))
+    return document(f"{title} · worklog", about, body, assets("panel.css"), read_part("live.css"))
 
 
 def _running_script(*names: str, parts: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ def _grid(run: Run | Path | None) -> Run:
 
 
 def _key(choice: Mapping[str, Any], timed: Sequence[int]) -> str:
-    """Return a choice as site.js looks it up: kernel/size/value/value/…
+    """Return a choice as show_panel.js looks it up: kernel/size/value/value/…
 
     timed: the pitfalls' places in the table whose values are part of the key
     """

@@ -1,0 +1,72 @@
+// A page of text: its widgets are loaded when a reader comes near, and its table of contents marks
+// the section in sight.
+
+const IN_SIGHT = "0px 0px -75% 0px";
+const WIDE = "(min-width: 75rem)"; // as in site.css
+// Files put a widget's function, and a rung's accesses, here by name.
+window.worklogWidgets = {};
+window.worklogAccesses = {};
+const loads = new Map(); // by file
+
+function loadOnce(file) {
+    if (!loads.has(file)) {
+        loads.set(file, loadScript(file));
+    }
+    return loads.get(file);
+}
+
+// The files of a widget at its place.
+function filesOf({ widget, rung }) {
+    const script = `widget-${widget}.js`;
+    if (widget === "access") {
+        return [script, `accesses-${rung}.js`];
+    }
+    return widget === "panel" ? [script, "data.js"] : [script];
+}
+
+async function showWidget(place) {
+    const { widget } = place.dataset;
+    place.dataset.state = "loading";
+    try {
+        await Promise.all(filesOf(place.dataset).map(loadOnce));
+        await worklogWidgets[widget].show(place);
+        place.dataset.state = "shown";
+    } catch (error) {
+        const text = `This can't be shown: ${error.message}.`;
+        place.append(make("p", { role: "alert" }, text));
+        place.dataset.state = "failed";
+    }
+}
+
+// Marks the link of the section at the top of the window.
+function markSections(contents) {
+    const mark = ({ target }) => {
+        for (const link of contents.querySelectorAll("a")) {
+            const isHere = decodeURIComponent(link.hash.slice(1)) === target.id;
+            link.toggleAttribute("aria-current", isHere);
+        }
+    };
+    const observer = new IntersectionObserver(
+        (entries) => entries.filter((entry) => entry.isIntersecting).forEach(mark),
+        { rootMargin: IN_SIGHT },
+    );
+    document.querySelectorAll(".body [id]:is(h2, h3)").forEach((heading) => {
+        observer.observe(heading);
+    });
+}
+
+for (const place of document.querySelectorAll("[data-widget]")) {
+    nearTo(place).then(() => showWidget(place));
+}
+
+const contents = document.querySelector(".contents details");
+if (contents) {
+    const wide = matchMedia(WIDE);
+    const openIfWide = () => {
+        contents.open = wide.matches;
+    };
+    wide.addEventListener("change", openIfWide);
+    openIfWide();
+    markSections(contents);
+}
+document.documentElement.dataset.ready = "";

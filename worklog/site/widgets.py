@@ -1,0 +1,127 @@
+"""The widgets of the notebooks in the text of a page, and the files that they load.
+
+A page has a place for each widget, with what is shown until the widget's files are loaded:
+reader.js loads them when a reader comes near. A file is a script that defines a name, because a
+page that isn't from a server can't fetch anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from worklog.errors import NothingToDraw
+from worklog.kernel import rung
+from worklog.lab.assets import ACCESS_SCRIPTS, BET_SCRIPTS, PANEL_SCRIPTS, assets
+from worklog.lab.bets import HIGHEST, LOWEST, LadderStep, step_to
+from worklog.lab.readings import format_value
+from worklog.site.cells import LabCall
+from worklog.site.pages import packed, read_part
+from worklog.viewer import accesses
+
+STYLES = ("panel.css", "access.css")
+# The last line of a widget's script, which a script that isn't a module can't have.
+EXPORT = "export default { render };"
+
+
+def access(kernel: str, still: str, is_live: bool) -> str:
+    """Return the place of the access viewer of a rung.
+
+    still: what is shown before it is loaded
+    is_live: whether the site's pages run kernels
+    """
+    place = _place("access", still, rung=kernel)
+    text = "Run it in the page: other sizes, tiles and mistakes" if is_live else "On a page alone"
+    return place + page_link(f"access.html#{kernel}", text)
+
+
+def panel(call: LabCall, still: str) -> str:
+    """Return the place of the panel, as a cell's call chooses it."""
+    kernel, size = call.arguments
+    biased = {setting: format_value(value) for setting, value in call.options.items()}
+    return _place("panel", still, kernel=kernel, size=str(size), biased=json.dumps(biased))
+
+
+def bet(call: LabCall, question: str) -> str:
+    """Return the place of a bet.
+
+    What was measured is packed, so a reader can't see it before.
+
+    question: what is shown before it is loaded
+    """
+    try:
+        step = step_to(*call.arguments, **call.options, has_floors=False)
+    except NothingToDraw:
+        return question
+    return _place("bet", question, rung=step.later, step=packed(_bet_values(step)))
+
+
+def answer(kernel: str, outputs: str) -> str:
+    """Return the outputs that answer a bet on a rung, folded until the bet."""
+    return (
+        f'<details class="answer" data-answer="{escape(kernel)}">'
+        f"<summary>What was measured</summary>{outputs}</details>"
+    )
+
+
+def page_link(address: str, text: str) -> str:
+    """Return a link to a page that shows more."""
+    return f'<p class="more"><a href="{address}">{text} →</a></p>'
+
+
+def viewed(bodies: Iterable[str]) -> list[str]:
+    """Return the rungs that the access viewer shows in texts, once each."""
+    kernels = dict[str, None]()
+    for body in bodies:
+        kernels |= dict.fromkeys(re.findall(r'data-widget="access" data-rung="(\w+)"', body))
+    return [*kernels]
+
+
+def files(kernels: Iterable[str]) -> dict[str, bytes]:
+    """Return the widgets' scripts, and the accesses of rungs, by file name.
+
+    kernels: the rungs that pages show in the access viewer
+    """
+    scripts = {
+        "widget-access.js": _script("access", ACCESS_SCRIPTS),
+        "widget-panel.js": _script("panel", PANEL_SCRIPTS),
+        "widget-bet.js": _script("bet", BET_SCRIPTS),
+    }
+    for kernel in kernels:
+        document = accesses.access(rung(kernel)).document
+        content = f'worklogAccesses["{kernel}"] = "{packed({kernel: document})}";\n'
+        scripts[f"accesses-{kernel}.js"] = content.encode()
+    return scripts
+
+
+def _place(widget: str, content: str, **data: str) -> str:
+    """Return the place of a widget.
+
+    content: what is shown until it is loaded
+    data: what reader.js reads
+    """
+    attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
+    return f'<div class="widget {widget}-widget" data-widget="{widget}"{attributes}>{content}</div>'
+
+
+def _bet_values(step: LadderStep) -> dict[str, Any]:
+    """Return what show_bet.js needs of a step."""
+    return {
+        "ends": [LOWEST, HIGHEST],
+        "question": step.question,
+        "later": step.later,
+        "measured": step.measured,
+        "label": step.label,
+    }
+
+
+def _script(widget: str, names: Sequence[str]) -> bytes:
+    """Return a widget's script, which adds the widget to worklogWidgets.
+
+    names: of the widget's scripts in a notebook
+    """
+    body = assets(*names).replace(EXPORT, "") + read_part(f"show_{widget}.js")
+    return f"worklogWidgets.{widget} = (() => {{\n{body}\nreturn {{ show }};\n}})();\n".encode()
