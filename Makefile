@@ -40,8 +40,8 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
-browser: $(DEV_STAMP) ## run the tests in Chromium, and every tile on the emulator's core there: some minutes
-	@$(PY) -m pytest tests/browser tests/browser/every_tile.py $(ARGS)
+browser: $(DEV_STAMP) ## run the tests in Chromium, with every page and every tile there: some minutes
+	@$(PY) -m pytest tests/browser tests/browser/every_tile.py tests/browser/every_page.py $(ARGS)
 
 sanitized: $(DEV_STAMP) ## run the emulator's tests on a core with ASan and UBSan: some minutes
 	@$(PY) -m tests.emulator.sanitized $(ARGS)
