@@ -229,12 +229,6 @@ class AccessView {
         return likeAccess(roles, others, other.state.step);
     }
 
-    // Keeps what is chosen in the address of the page.
-    showAddress() {
-        const { kernel, warp, lane, step } = this.state;
-        history.replaceState(null, "", `#${[kernel, warp, lane, step].join("/")}`);
-    }
-
     move(by) {
         const step = this.state.step + by;
         if (this.accesses[step]) {
