@@ -514,3 +514,11 @@ def test_a_tail_that_the_compiler_unrolls_has_no_part_that_never_ran(few_shapes,
     kernel = rung("naive").with_text(text.replace(loop, pairs))
     verdict = check(kernel, on="emulated", seed=seed).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
+
+
+def test_code_that_no_thread_of_the_block_reaches_is_not_named(few_shapes):
+    """The helper's line is only in a remainder of a loop of two turns."""
+    path = Path(__file__).with_name("helper_in_a_short_loop.cu")
+    kernel = Kernel.from_file(path, grid="(N + 31) / 32, (M + 31) / 32", block="256")
+    verdict = check(kernel, on="emulated", seed=1).verdict
+    assert (verdict.accepted, verdict.never_ran) == (True, ())
