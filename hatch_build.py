@@ -45,9 +45,9 @@ class Core(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """Zig's compiler where there is no other."""
         wheel, build = self._wheel_and_build()
-        is_needed = sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",))
         if wheel:
             return [ZIG_OF_WHEELS]
+        is_needed = sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",))
         return [ZIG] if is_needed else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -588,4 +588,6 @@ def test_beside_a_gpu_the_verdict_names_what_never_ran_on_the_emulator(monkeypat
     both = check_in_child(kernel, SMALL, seed=5)
     assert both.label.startswith("live · a GPU · beside emulated"), both.notes
     assert [part.when for part in both.verdict.never_ran] == ["M == 50000021"]
+    clauses = both.verdict.result.split("; ")
+    assert len(clauses) == len({*clauses}) and any("alpha is 0" in clause for clause in clauses)
     assert "never ran: M == 50000021" in both.verdict.result

@@ -81,8 +81,8 @@ BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED = "numbers of very different size in a row"
 SUBNORMAL = "subnormal numbers"
 SPECIAL = "infinities and NaN"
-OVERFLOW = "finite numbers that overflow"
-LARGE = 2.0**64  # smaller factors don't overflow: infinity or NaN comes from elsewhere
+OVERFLOW = "finite numbers that give infinity or NaN"
+LARGE = 2.0**64  # smaller factors don't overflow: infinity or NaN comes from other elements
 # terms: FP32 made of short numbers rounds more
 ALONE = "single products, whose operands lost low bits"
 FEWEST = 6

@@ -171,6 +171,7 @@ class Verdict(Displayable):
         launches = f" for {', '.join(ranges)}{self._ran_in_words()}" if ranges else ""
         clauses = [stage.clause for stage in self.stages if stage.clause]
         clauses += [str(lines) for lines in self.never_ran]
+        clauses = list(dict.fromkeys(clauses))  # a GPU and the emulator may state the same
         return "; ".join([f"passed as {self.precision}{launches}", *clauses])
 
     def _ran_in_words(self) -> str:
