@@ -91,12 +91,12 @@ def test_the_verdict_says_that_finite_numbers_overflow(term, overflows):
     assert 2.0**97 < float(factor) < 2.0**128
 
 
-def test_nan_of_another_row_is_no_overflow():
+def test_nan_of_another_row_is_named():
     """A tile of A runs into the next row, and meets zeros of B's tile."""
     term = "acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];"
     spoilt = "if (k == 0 && row + 1 < M) acc += A[(size_t)(row + 1) * K + 3] * 0.0f;"
     stage = hard_data(edited("naive", (term, f"{{ {term} {spoilt} }}")))
-    assert stage.clause == f"not as FP32: {SPECIAL}"
+    assert stage.clause.startswith(f"not as FP32: {SPECIAL}")
 
 
 def test_the_least_factor_of_an_overflow_is_that_of_finite_products():

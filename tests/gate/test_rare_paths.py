@@ -522,3 +522,10 @@ def test_code_that_no_thread_of_the_block_reaches_is_not_named(few_shapes):
     kernel = Kernel.from_file(path, grid="(N + 31) / 32, (M + 31) / 32", block="256")
     verdict = check(kernel, on="emulated", seed=1).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
+
+
+@pytest.mark.parametrize("name", ["naive", "shared", "vectorized"])
+def test_no_search_fails_and_leaves_the_verdict_alone(few_shapes, name):
+    """An error in a search is a remark, so a verdict without it looks as if it had ended."""
+    verdict = check(rung(name), on="emulated", seed=1).verdict
+    assert not [note for note in verdict.notes if "failed, which doesn't change" in note]
