@@ -15,10 +15,10 @@ from itertools import product
 
 import numpy as np
 
-from worklog.emulator.program import program_of
 from worklog.emulator.reports import BudgetExceeded, TooLarge
 from worklog.gate.exact import Which
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
+from worklog.gate.limits import corner_blocks, flows
 from worklog.gate.precision import RANK, classify, full_mantissa, rms_and_largest
 from worklog.kernel import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedKernel
@@ -31,10 +31,10 @@ LENGTHS = 3  # drawn for K, beside the largest one
 
 def check_far_blocks(
     subject: Loaded, memory: Memory, largest: tuple[int, int, int], *, quick: bool
-) -> Stage:
+) -> Stage | None:
     """Launch the blocks at the corners of C, with M and N at their largest.
 
-    Raises LaunchFailed.
+    None if its blocks need others. Raises LaunchFailed.
 
     K is the largest one first, and then drawn. Elements must be in the class that was claimed, or
     in that of the first block at the largest K: its precision was judged before.
@@ -42,7 +42,7 @@ def check_far_blocks(
     quick: whether to launch the largest K alone
     """
     if not _blocks_are_independent(subject):
-        return passed(FAR_BLOCKS, "not launched: its blocks need others")
+        return None
     shape = subject.domain.padded(Shape(*largest))
     lengths = [shape.k]
     if not (quick or subject.domain.square):
@@ -56,7 +56,8 @@ def check_far_blocks(
         try:
             result = _corner_blocks(subject, memory, launched, alpha, a, b)
         except (BudgetExceeded, TooLarge) as error:
-            return passed(FAR_BLOCKS, f"not launched at {launched}: {error}")
+            unlaunched = f"not launched at {launched}: {error}"
+            return passed(FAR_BLOCKS, unlaunched, note=unlaunched)
         launch = f"in the blocks at the corners of C at {launched}"
         if result.trespass:
             return failed(FAR_BLOCKS, f"{launch}: {result.trespass}")
@@ -78,8 +79,8 @@ def _blocks_are_independent(subject: Loaded) -> bool:
     if subject.variables(subject.domain.padded(Shape.of(1))):
         return False
     [(kernel, loaded)] = subject.passes
+    [flow] = flows(subject)
     assert isinstance(loaded, EmulatedKernel)
-    flow = program_of(loaded.kernel, loaded.program.shared).flow
     shares = any(
         instruction.opcode.memory == "atom" and "shared" not in instruction.parts
         for instruction in loaded.kernel.instructions
@@ -94,19 +95,17 @@ def _corner_blocks(
 ) -> LaunchResult:
     """Launch four blocks of a grid. Raises LaunchFailed."""
     [(_, _, grid, _)] = subject.launches_at(shape)[0]
-    columns, rows = (*grid, 1)[:2]
-    last = math.prod(grid) - 1
-    with _only_blocks({0, columns - 1, columns * (rows - 1), last}, memory):
+    with _only_blocks(corner_blocks(grid), memory):
         return Buffers(memory, a, b).run(subject, alpha)
 
 
 @contextmanager
-def _only_blocks(blocks: set[int], memory: Memory) -> Iterator[None]:
+def _only_blocks(blocks: list[int], memory: Memory) -> Iterator[None]:
     """Run only these blocks of a launch, whose shape isn't one of those that were launched."""
     device = memory.device
     assert isinstance(device, EmulatedDevice)
     shapes = set(memory.shapes)
-    device.only_blocks = sorted(blocks)
+    device.only_blocks = blocks
     try:
         yield
     finally:
@@ -123,19 +122,17 @@ def _by_corner(
     """
     is_written: Which = result.c != result.sentinel
     m, n = is_written.shape
-    for first_row, first_column in product((0, m // 2), (0, n // 2)):
-        corner = is_written.copy()
-        corner[: m // 2] &= first_row == 0
-        corner[m // 2 :] &= first_row > 0
-        corner[:, : n // 2] &= first_column == 0
-        corner[:, n // 2 :] &= first_column > 0
+    is_lower = np.arange(m)[:, None] >= m // 2
+    is_right = np.arange(n)[None, :] >= n // 2
+    for lower, right in product((False, True), repeat=2):
+        corner = is_written & (is_lower == lower) & (is_right == right)
         rows = np.flatnonzero(corner.any(axis=1))
         columns = np.flatnonzero(corner.any(axis=0))
         if not len(rows):
             continue
         chosen = np.ix_(rows, columns)
-        right, gauge = sampled_reference(a, np.ascontiguousarray(b[:, columns]), rows)
-        error = result.c[chosen] - alpha * right
+        product_ab, gauge = sampled_reference(a, np.ascontiguousarray(b[:, columns]), rows)
+        error = result.c[chosen] - alpha * product_ab
         is_chosen = corner[chosen]
         rms, worst = rms_and_largest(error[is_chosen], abs(alpha) * gauge[is_chosen])
         yield f"rows {rows[0]} to {rows[-1]}, columns {columns[0]} to {columns[-1]}", rms, worst

@@ -84,7 +84,7 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
             "the search for limits", lambda: _memory_limits(launches, largest), nothing, notes
         )
     clauses = []
-    specials = set[str]().union(*(flow.specials for flow in _flows(subject)))
+    specials = set[str]().union(*(flow.specials for flow in flows(subject)))
     if MULTIPROCESSORS in specials:
         clauses.append(f"tested where {MULTIPROCESSORS} is {SMS}")
     for name in sorted(specials & set(TIMES)):
@@ -148,10 +148,16 @@ def _exceeds(subject: Loaded, part: Kernel, axis: int, place: int, size: int) ->
 
 def _waits(subject: Loaded) -> bool:
     """Return whether a block may wait for another block, so that some can't run alone."""
-    return any(flow.may_wait for flow in _flows(subject))
+    return any(flow.may_wait for flow in flows(subject))
 
 
-def _flows(subject: Loaded) -> Iterator[Flow]:
+def corner_blocks(grid: tuple[int, ...]) -> list[int]:
+    """Return the numbers of the blocks at the corners of a grid, and of the last one."""
+    columns, rows = (*grid, 1)[:2]
+    return sorted({0, columns - 1, columns * (rows - 1), math.prod(grid) - 1})
+
+
+def flows(subject: Loaded) -> Iterator[Flow]:
     """Yield what is known of each kernel of a subject before it runs."""
     for _, loaded in subject.passes:
         assert isinstance(loaded, EmulatedKernel)
@@ -232,8 +238,6 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     a, b, c, workspace = (Pointer(None, FLOAT_BYTES * size) for size in sizes)
     arguments = launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace)
     for _, loaded, grid, threads in launches:
-        columns, rows = (*grid, 1)[:2]
-        last = math.prod(grid) - 1
         result = launch(
             loaded.kernel,
             grid,
@@ -242,7 +246,7 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
             shared_bytes=loaded.program.shared,
             races=False,
             count=False,
-            only_blocks=sorted({0, columns - 1, columns * (rows - 1), last}),
+            only_blocks=corner_blocks(grid),
             budget=PER_WARP,
             registers=loaded.compiled.registers,
         )

@@ -231,7 +231,11 @@ class SgemmChecker(Checker):
             from worklog.gate import far_blocks, limits
 
             assert memory.largest is not None
-            yield far_blocks.check_far_blocks(subject, memory, memory.largest, quick=not self.sweep)
+            stage = far_blocks.check_far_blocks(
+                subject, memory, memory.largest, quick=not self.sweep
+            )
+            if stage is not None:
+                yield stage
             yield limits.check_limits(subject, memory.largest, quick=not self.sweep)
         memory.rng = self._rng
 
