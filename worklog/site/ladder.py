@@ -42,7 +42,7 @@ def ladder(run: Run, shape: Shape) -> str:
     html = _heading(other)
     for m in measurements:
         row = _ladder_row(m, fastest, other.measurements.get(m.kernel))
-        details = _sizes_table(sizes.get(m.kernel, {}), run.gpu)
+        details = _sizes_table(sizes.get(m.kernel, {}))
         if m.kernel in rungs:
             details = rungs[m.kernel]._repr_html_() + details
         kind = ' class="baseline"' if m.kernel == CUBLAS else ""
@@ -75,8 +75,8 @@ def by_size(runs: Sequence[Run], gpu: Gpu) -> dict[str, dict[Shape, Measurement]
     return sizes
 
 
-def _sizes_table(measurements: Mapping[Shape, Measurement], gpu: Gpu) -> str:
-    """Return a kernel's times, rates and shares of cuBLAS by size as a table."""
+def _sizes_table(measurements: Mapping[Shape, Measurement]) -> str:
+    """Return a kernel's times, rates and shares of cuBLAS by size, with their sources."""
     shapes = sorted(measurements, key=lambda shape: shape.flops)
     in_order = [measurements[shape] for shape in shapes]
     table_rows = [
@@ -84,8 +84,8 @@ def _sizes_table(measurements: Mapping[Shape, Measurement], gpu: Gpu) -> str:
         ("TFLOP/s", *(f"{m.tflops:.2f}" for m in in_order)),
         ("of cuBLAS", *(percent(m.ratio) if m.kernel != CUBLAS else "" for m in in_order)),
     ]
-    title = f"By size, on {gpu.name}"
-    table = Table(title, ("", *map(str, shapes)), table_rows)
+    sources = dict.fromkeys(m.label for m in in_order)
+    table = Table(f"By size: {'; '.join(sources)}", ("", *map(str, shapes)), table_rows)
     return f'<div class="scroll" tabindex="0">{table.html()}</div>'
 
 
