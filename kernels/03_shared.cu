@@ -6,8 +6,7 @@
 // Now:     the block copies a BM x BK tile of A and a BK x BN tile of B into shared memory, and all
 //          its threads read the tiles.
 // Why:     a loaded float serves BN (or BM) threads: per multiply-add of a warp, the lookups
-//          of lines in L1 fall from 2 to 0.06. At 4096, L2 sends no less: L1 had
-//          caught what repeats.
+//          of lines in L1 fall from 2 to 0.06. At 4096, L2 sends no less: L1 had caught it.
 // Costs:   two shared-memory loads per multiply-add and two barriers per tile. There are no bounds
 //          checks any more: M, N and K must be whole tiles.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.

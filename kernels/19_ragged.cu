@@ -9,8 +9,7 @@
 //          rows don't begin at multiples of 16 bytes, then a first launch copies A or B to the
 //          workspace, with rows of whole 16 bytes.
 // Why:     the multiplying warps' loop over the steps has the same source. But this
-//          rung is 4 % slower than rung 18 at 4096 and 8192. At 4096, its FP32 cores are 81 %
-//          busy, and those of rung 18 85 %: fewer issue slots are used for multiply-adds.
+//          rung is 4 % slower than rung 18 at 4096 and 8192. At 4096, FP32 cores: 81, not 85 %.
 // Costs:   tiles at the edge take as long as whole ones. A copied matrix is read and written once
 //          more, and that takes a launch. If rows of C don't begin at multiples of 16 bytes, then
 //          its tiles are stored by way of shared memory, four bytes per thread at a time.

@@ -270,10 +270,10 @@ lab.access("warptiled")
 lab.step("warptiled")
 
 # %% [markdown]
-# Wavefronts fall by a third, and the rung is 2 % faster. It's enough to pass cuBLAS, by 0.8 to 1.5 % in
-# the recordings of the H200. The tile changes, too, so even that is not the warp tile's alone. There is a small conflict again, because the tile is 16 deep now and the
-# transposed write has a conflict: 7 % of the wavefronts. Shared memory is 43 % busy in this rung. And what if its symbol
-# has another word?
+# Wavefronts fall by a third, and the rung is 2 % faster. It's enough to pass cuBLAS, by 0.8 to 1.5 % in the recordings
+# of the H200. The tile changes, too, so even that is not the warp tile's alone. There is a small conflict again,
+# because the tile is 16 deep now and the transposed write has a conflict: 7 % of the wavefronts. Shared memory is 43 %
+# busy in this rung. And what if its symbol has another word?
 
 # %%
 lab.steps("warptiled, order not kept", "warptiled", sizes=[1024, 4096])

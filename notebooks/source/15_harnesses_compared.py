@@ -77,8 +77,9 @@ plots.bars(title, columns, compared.label, accented=["worklog", "NVBench cold"],
 
 # %% [markdown]
 # The timer is not the difference. NVBench cold would have smaller errors than ours if it were calibrated: 0.04 µs at
-# most, and not 0.10. The difference is the kernel of known length at the start of each run. (Our harness is calibrated and compared with the same kind of kernel,
-# in different measurements.) It promises an error of at most 0.1 µs or 0.2 %. Does it keep the promise?
+# most, and not 0.10. The difference is the kernel of known length at the start of each run. (Our harness is calibrated
+# and compared with the same kind of kernel, in different measurements.) It promises an error of at most 0.1 µs or 0.2
+# %. Does it keep the promise?
 
 # %%
 kept = [abs(error) <= max(0.1, 0.002 * length) for length, error in errors["worklog"]]

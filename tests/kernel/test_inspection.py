@@ -188,9 +188,8 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     assert "Directory 'taken' is a file" in run(racy, "--out", "taken").stderr
     shown = [*LAUNCH, "--size", "16", "--html"]
     assert run(racy, *shown, "page.html").stdout.endswith("\nwritten: page.html\n")
-    assert "<title>worklog: what a warp touches, mine</title>" in Path("page.html").read_text(
-        encoding="utf-8"
-    )
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert re.search("<title>.*mine.*</title>", page)
     assert (
         "cannot write taken/page.html: taken: Not a directory; give --html another"
         in run(racy, *shown, "taken/page.html").stderr

@@ -208,6 +208,9 @@ def test_the_groups_of_harnesses_and_their_constants_in_09():
     }
     for name in ("worklog", "worklog, CUPTI", "NVBench cold"):
         assert np.ptp(errors[name][:-1]) < 0.25, "a constant"
+    left_us = {name: np.abs(us - np.median(us)).max() for name, us in errors.items()}
+    assert left_us["NVBench cold"] == approx(0.04, abs=0.005)
+    assert left_us["worklog"] == approx(0.10, abs=0.005)
     for name in ("torch Timer", "NVBench batch"):
         short = [compared.us(KNOWN, length)[name] for length in (1, 5)]
         assert short[1] / short[0] < 1.6, "a lower limit"

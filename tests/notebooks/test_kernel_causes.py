@@ -543,6 +543,16 @@ def test_a_lane_map_waits_more_for_shared_memory_and_less_for_operands_in_the_sa
     assert times("warptiled", "lane_map", 4096) == [approx(1, abs=0.005)]
 
 
+def test_fewer_register_conflicts_hide_half_of_what_the_loads_of_lane_map_cost():
+    """In warps that wait per issued instruction."""
+    stalls = {c.kernel: c.stalls for c in CAUSES.counters if c.shape[0] == 4096}
+    before, after = stalls["warptiled"], stalls["lane_map"]
+    more = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in before | after}
+    loads = more["short_scoreboard"] + more["mio_throttle"]
+    assert -more["dispatch"] / loads == approx(0.45, abs=0.1)
+    assert -(more["dispatch"] + more["not_selected"]) == approx(loads, abs=0.02)
+
+
 def test_what_equal_shares_lose_is_not_in_the_launch_of_the_product():
     """A launch takes its multiply-adds over the share of the FP32 cores that they keep busy."""
     assert len(worklog.rung("equal_shares").at(worklog.Shape.of(2048)).passes) == 2
