@@ -6,7 +6,7 @@ Right at any shape with every tile and any parts of K, chosen by a table that sa
 import json
 import math
 import pickle
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -152,7 +152,7 @@ def test_the_blocks_of_many_shapes_are_those_of_each():
         Shape(128, 128, 16384),
     ]
     chosen = [BEST.at(shape, DEVICE.arch) for shape in shapes]
-    sizes = np.transpose([*map(astuple, shapes)])
+    sizes = np.transpose([*(shape.sizes for shape in shapes)])
     for launched in chosen[0].passes:
         key = launched.program.sha256
         blocks = list[tuple[int, ...]]()

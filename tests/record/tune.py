@@ -13,7 +13,7 @@ OUT, without a GPU, and ends.
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from operator import itemgetter
 from pathlib import Path
@@ -353,7 +353,7 @@ def write_table(run: Run, shapes: Collection[Shape], *paths: Path) -> None:
     )
     new = replace(new, memory_gbs=card.memory_peak_gbs)
     document = asdict(new) | {
-        "shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *shapes])]
+        "shapes": [shape.sizes for shape in dict.fromkeys([*new.shapes, *shapes])]
     }
     text = json.dumps(rounded(document), indent=1, ensure_ascii=False) + "\n"
     for path in (tiles.FILE, *paths):

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ class Checker:
             "",
             self.never_ran,
             self.buffers.memory.largest,
-            astuple(subject.domain.padded(Shape.of(1))),
+            subject.domain.padded(Shape.of(1)).sizes,
             square=subject.domain.square,
             ran=self.buffers.memory.value_counts,
         )

@@ -16,7 +16,7 @@ compute-sanitizer report those.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -168,7 +168,7 @@ class Memory:
         """M, N and K, each the largest of any launch; None before a launch."""
         if not self.shapes:
             return None
-        m, n, k = np.max([astuple(shape) for shape in self.shapes], axis=0).tolist()
+        m, n, k = np.max([shape.sizes for shape in self.shapes], axis=0).tolist()
         return m, n, k
 
     @property
@@ -176,7 +176,9 @@ class Memory:
         """The numbers of values of M, N and K that were launched; None before a launch."""
         if not self.shapes:
             return None
-        m, n, k = (len(set(sizes)) for sizes in zip(*map(astuple, self.shapes), strict=True))
+        m, n, k = (
+            len(set(sizes)) for sizes in zip(*(shape.sizes for shape in self.shapes), strict=True)
+        )
         return m, n, k
 
     def lend(self, subject: Runnable, shape: Shape) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -57,7 +57,7 @@ def require_grid(kernel: Kernel, shape: Shape) -> None:
     """
     for part in kernel.passes:
         for axis, blocks, max_blocks in zip(
-            "xyz", part.blocks_at(*astuple(shape)), MAX_GRID, strict=False
+            "xyz", part.blocks_at(*shape.sizes), MAX_GRID, strict=False
         ):
             if blocks > max_blocks:
                 raise BadSetting(
@@ -142,7 +142,7 @@ def _exceeds(subject: Loaded, part: Kernel, axis: int, place: int, size: int) ->
 
     place: of the blocks, 0 to 2 for x to z
     """
-    blocks = part.blocks_at(*astuple(_shape(subject, {axis: size})))
+    blocks = part.blocks_at(*_shape(subject, {axis: size}).sizes)
     return len(blocks) > place and bool(blocks[place] > MAX_GRID[place])
 
 
@@ -202,7 +202,7 @@ def _axis_limits(launches: _Launches, largest: tuple[int, int, int]) -> Iterator
                 continue
             if size > largest[axis] and fault is not None:
                 limit = _largest_right(largest[axis], size, partial(launches.fails_at, axis))
-                limit -= limit % astuple(domain.padded(Shape.of(1)))[axis]
+                limit -= limit % domain.padded(Shape.of(1)).sizes[axis]
                 yield f"{name} ≤ {limit:,}: {fault.kind} in line {fault.line}"
             break
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -244,7 +244,7 @@ class SgemmChecker(Checker):
 
         A large result is checked on the device, in the memory of the benchmark shape.
         """
-        sizes = zip(astuple(shape), astuple(self.shape), strict=True)
+        sizes = zip(shape.sizes, self.shape.sizes, strict=True)
         is_large = max(shape.m, shape.n) * max(shape.n, shape.k) > MOST_ON_HOST
         if not is_large or any(size > max_size for size, max_size in sizes):
             return sweeps.corner_failure(subject, self.buffers.memory, shape)
@@ -346,7 +346,8 @@ class SgemmChecker(Checker):
 
     def _drawn(self, part: int) -> np.random.Generator:
         """Return the random numbers of a part of the seed."""
-        return np.random.default_rng([self.seed, *astuple(self.shape), part])
+        assert self.seed is not None
+        return np.random.default_rng([self.seed, *self.shape.sizes, part])
 
 
 def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> list[Shape]:

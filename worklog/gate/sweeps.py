@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def corners(domain: Domain, largest: tuple[int, int, int]) -> list[Shape]:
     """Return the shapes with one size at its least and the others at their most."""
     if domain.square:
         return []
-    smallest = astuple(domain.padded(Shape.of(1)))
+    smallest = domain.padded(Shape.of(1)).sizes
     shapes = list[Shape]()
     for axis in range(3):
         sizes = [*largest]
@@ -188,11 +187,11 @@ class _Sweep:
         """Return the shapes along an axis: the largest, and the others in a random order."""
         domain = self.subject.domain
         assert self.memory.largest is not None
-        step = astuple(domain.padded(Shape.of(1)))[axis]
+        step = domain.padded(Shape.of(1)).sizes[axis]
         smaller = np.arange(step, self.memory.largest[axis], step)
         shapes = list[Shape]()
         for value in (self.memory.largest[axis], *self.memory.rng.permutation(smaller).tolist()):
-            sizes = [*astuple(TINY)]
+            sizes = [*TINY.sizes]
             sizes[axis] = value
             shapes.append(Shape.of(value) if domain.square else domain.padded(Shape(*sizes)))
         return shapes
@@ -223,7 +222,7 @@ class _Sweep:
 
     def _product_of(self, problem: ExactProblem) -> Float64:
         """Return A B: a part of the product of the axis's matrices if K is the same."""
-        m, n, k = astuple(problem.shape)
+        m, n, k = problem.shape.sizes
         if k == self.a.shape[1]:
             return self.product[:m, :n]
         return _product(problem.a, problem.b)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import product
 from typing import Any
@@ -553,7 +553,7 @@ def _predicted(
     counted = bound(kernel, shape, gpu)
     flops = counted.shape.flops
     nearest = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / flops)))
-    sizes = zip(astuple(counted.shape), checked or (), strict=False)
+    sizes = zip(counted.shape.sizes, checked or (), strict=False)
     kernel_bound = replace(
         counted,
         measured_ms=None if measured_us is None else measured_us / 1e3,

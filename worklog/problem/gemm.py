@@ -196,6 +196,11 @@ class Shape:
         return [cls.of(value) for value in listed("shapes", values)]
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """M, N and K."""
+        return self.m, self.n, self.k
+
+    @property
     def flops(self) -> int:
         """2 M N K: one multiply and one add per term.
 

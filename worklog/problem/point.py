@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ class Point:
     @classmethod
     def of_product(cls, shape: Shape) -> Point:
         """Return the product of matrices of a shape."""
-        return cls(SGEMM.name, tuple(zip("MNK", astuple(shape), strict=True)))
+        return cls(SGEMM.name, tuple(zip("MNK", shape.sizes, strict=True)))
 
     @classmethod
     def of_case(cls, problem: str, case: str) -> Point:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worklog.errors import NothingToDraw
@@ -161,7 +161,7 @@ def _effect(
     }
     return Effect(
         unbiased.kernel,
-        astuple(unbiased.problem),
+        unbiased.problem.sizes,
         pitfall.setting,
         pitfall.title,
         pitfall.article,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -153,7 +153,7 @@ class Measurement:
     @property
     def shape(self) -> tuple[int, int, int] | None:
         """M, N and K of a matrix product; None for anything else."""
-        return astuple(self.point.shape) if self.point.is_product else None
+        return self.point.shape.sizes if self.point.is_product else None
 
     @property
     def axes(self) -> dict[str, Any]:

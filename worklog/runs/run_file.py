@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -147,7 +147,7 @@ class RunRecord:
         if kernel is not None:
             measurements = [m for m in measurements if m.kernel == kernel]
         if shape is not None:
-            sizes = astuple(shape)
+            sizes = shape.sizes
             measurements = [m for m in measurements if m.shape == sizes]
         return [m for m in measurements if m.changed == changed]
 
