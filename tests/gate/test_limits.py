@@ -49,6 +49,25 @@ def test_an_access_outside_of_memory_beyond_the_verdict_is_named(old, new, named
     assert not quick.note and quick.detail.endswith("; nothing was launched there")
 
 
+TICKETS = "atomicAdd(&tickets[(M / 32) * (N / 32) * (K / 32)], 0);\n"
+
+
+@pytest.mark.parametrize(("count", "fits"), [(37 * 37 * 34 + 1, True), (37 * 37 * 34, False)])
+def test_what_is_too_small_for_the_largest_sizes_together_fails(count, fits):
+    text = rung("naive").source.replace(LOOP, TICKETS + LOOP)
+    kernel = rung("naive").with_text(f"__device__ int tickets[{count}];\n{text}")
+    stage = check_limits(kernel.load(EmulatedDevice()), BOX, quick=True)
+    assert stage.passed == fits
+    if not fits:
+        assert stage.detail.startswith("at 1200x1200x1100: global-out-of-bounds in line ")
+
+
+def test_blocks_that_wait_are_not_launched_alone():
+    spin = "while (*(volatile const float*)A == 12345.0f) {}\n"
+    stage = limits_of(edited(LOOP, spin + LOOP))
+    assert stage.note == "M, N and K weren't launched at their largest together"
+
+
 @pytest.mark.parametrize("name", ["naive", "coalesced", "warptiled", "vectorized"])
 def test_a_kernel_without_limits_has_no_note(name):
     assert not limits_of(rung(name)).note

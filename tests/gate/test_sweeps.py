@@ -69,16 +69,59 @@ def test_what_is_wrong_for_a_row_of_many_columns_fails_at_a_corner(few_shapes, s
     assert "at 1 x 190 x 70" in verdict.failed.detail
 
 
+OLD = "beta == 0.0f ? alpha * acc : alpha * acc + beta * *c"
+IN_FAR_ROWS = {
+    "with NaN in a row": (STORE, f"  if (row >= 100) acc = fmaxf(acc, -1e30f);\n{STORE}"),
+    "with beta = 0 and a C of NaN": (OLD, "alpha * acc + (beta == 0 && row < 100 ? 0 : beta * *c)"),
+    "behind an aligned address": (STORE, f"  if ((size_t)C & 15 && row >= 100) acc += 1;\n{STORE}"),
+}
+
+
+@pytest.mark.parametrize("words", IN_FAR_ROWS)
+def test_what_small_shapes_show_is_launched_at_a_corner(few_shapes, words):
+    verdict = checked(edited(*IN_FAR_ROWS[words]), quick=True).verdict
+    assert verdict.failed is not None and verdict.failed.name == sweeps.CORNERS, verdict
+    assert words in verdict.failed.detail
+
+
+VECTOR = """
+  if (M * K >= 4) {
+    const int4 first = *(const int4*)A;
+    if (first.x == 123456789 && first.y == first.z && first.w == first.x) acc += 1;
+  }
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["  acc += 0.0f * A[(size_t)(row ? row - 1 : 0) * K];\n", VECTOR]
+)
+def test_what_is_so_at_small_shapes_is_no_failure_of_a_corner(few_shapes, statement):
+    verdict = checked(edited(STORE, statement + STORE), quick=True).verdict
+    assert verdict.accepted, verdict
+
+
 FAULTS = {
     "table": ("acc * factor[M / 10 % 16]", "M"),
     "saturated": ("acc * (1.0f + __saturatef(1.0f - fabsf((float)(N - 117))))", "N"),
     "remainder": ("acc * (1.0f + (float)(K == 53) * 0.25f)", "K"),
+    "column of blocks": (
+        "acc * (1.0f + (float)(blockIdx.x & 1) * (float)(K % 7 == 3))",
+        "K",
+    ),
 }
 TABLE = "__constant__ float factor[16] = {1,1,1,1,1,1,1,2,1,1,1,1,1,1,1,1};\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("table", 1), ("table", 2), ("table", 3), ("saturated", 1), ("remainder", 1)]
+    ("name", "seed"),
+    [
+        ("table", 1),
+        ("table", 2),
+        ("table", 3),
+        ("saturated", 1),
+        ("remainder", 1),
+        ("column of blocks", 1),
+    ],
 )
 def test_a_fault_at_few_values_of_one_size_fails_with_its_size(few_shapes, name, seed):
     product, axis = FAULTS[name]
@@ -86,7 +129,7 @@ def test_a_fault_at_few_values_of_one_size_fails_with_its_size(few_shapes, name,
     verdict = checked(kernel, seed, sweep=True).verdict
     assert verdict.failed is not None and verdict.failed.name == sweeps.EACH_SIZE, verdict
     sizes = dict(zip("MNK", verdict.failed.detail.split()[1:6:2], strict=True))
-    expected = {"M": range(70, 80), "N": (117,), "K": (53,)}[axis]
+    expected = {"M": range(70, 80), "N": (117,), "K": (53, *range(3, 70, 7))}[axis]
     assert int(sizes[axis]) in expected
 
 

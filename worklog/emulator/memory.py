@@ -20,7 +20,9 @@ from numpy.typing import DTypeLike
 from worklog.emulator.ptx import Array
 from worklog.emulator.reports import BadLaunch, Batch, TooLarge
 
-FIRST_ADDRESS = 1 << 40
+# Buffers go on beyond a multiple of 4 GiB after one page: the low 32 bits of an address don't do.
+PAGE = 1 << 12
+FIRST_ADDRESS = (1 << 40) + (1 << 32) - PAGE
 FIRST_VARIABLE = 1 << 50
 SPACING = 1 << 40
 LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.ops

@@ -23,7 +23,7 @@ from worklog.errors import BadSetting, WorklogError, apart
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedKernel
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.runs import Stage, passed
+from worklog.runs import Stage, failed, passed
 
 LIMITS = "limits"
 MULTIPROCESSORS = "%nsmid"  # a kernel that reads it may be right on some GPUs only
@@ -69,15 +69,23 @@ def require_grid(kernel: Kernel, shape: Shape) -> None:
 def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool) -> Stage:
     """Name the sizes beyond the largest ones at which the kernel can't be right.
 
-    The clause says for which number of multiprocessors a kernel that reads it ran, and that it
-    reads a clock.
+    An access outside of memory at the largest ones themselves is a failure. The clause says for
+    which number of multiprocessors a kernel that reads it ran, and that it reads a clock.
 
-    quick: whether to look at the grid alone
+    quick: whether to look no further than the grid and the largest sizes
     """
-    sentences = [*_grid_limits(subject, largest)]
-    notes = list[str]()
     launches = _Launches(subject)
-    is_launched = not (quick or subject.kernel.follows_shape or _waits(subject))
+    notes = list[str]()
+    sentences = [*_grid_limits(subject, largest)]
+    blocks_run_alone = not (subject.kernel.follows_shape or _waits(subject))
+    if blocks_run_alone:
+        box = subject.domain.padded(Shape(*largest))
+        fault = launches.fault(dict(enumerate(box.sizes)))
+        if fault is not None and fault is not UNTRIED:
+            return failed(LIMITS, f"at {box}: {fault.kind} in line {fault.line}")
+    else:
+        notes.append("M, N and K weren't launched at their largest together")
+    is_launched = blocks_run_alone and not quick
     if is_launched:
         nothing = list[str]()
         sentences += apart(

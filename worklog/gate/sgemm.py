@@ -247,7 +247,10 @@ class SgemmChecker(Checker):
         sizes = zip(shape.sizes, self.shape.sizes, strict=True)
         is_large = max(shape.m, shape.n) * max(shape.n, shape.k) > MOST_ON_HOST
         if not is_large or any(size > max_size for size, max_size in sizes):
-            return sweeps.corner_failure(subject, self.buffers.memory, shape)
+            launch = sweeps.corner_failure
+            if shape.k == subject.domain.padded(Shape.of(1)).k:
+                launch = sweeps.special_corner_failure
+            return launch(subject, self.buffers.memory, shape)
         alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
         probe = partial(self.probe, subject.claimed, rng=self._rng)
         mistake, wrong_count = _mistake_in_part(subject, self.buffers, probe, shape, alpha)

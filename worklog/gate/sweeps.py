@@ -4,6 +4,9 @@ A table by M / 64, a product that overflows and scratch memory of a fixed size a
 of shapes. So one axis at its least and the others at their most are launched, and each value of an
 axis beside tiny ones of the others. What depends on two sizes at once is left to the search.
 
+Where C is large and K at its least, matrices also have NaN and lie behind aligned addresses: other
+stages launch those at small shapes.
+
 Sweeps end by their effort, counted as the search counts its own, and never by a clock: so a seed
 repeats a verdict on every machine.
 """
@@ -13,17 +16,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from worklog.errors import LaunchFailed
 from worklog.gate import exact
-from worklog.gate.edges import HALVES, Scalars, detectable_errors, failure, mistake_in, old_c
+from worklog.gate.edges import (
+    HALVES,
+    SPECIAL,
+    Scalars,
+    detectable_errors,
+    failure,
+    mistake_in,
+    old_c,
+)
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.kernel import Runnable
-from worklog.problem import Domain, Float32, Float64, Shape
-from worklog.runs import Stage, passed
+from worklog.kernel import Loaded, Runnable
+from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
+from worklog.runs import Stage, failed, passed
 
 CORNERS = "corners"
 EACH_SIZE = "each size"
@@ -34,6 +47,8 @@ BUDGETS = 16  # at a corner a thread may compute a row of all columns, with the 
 # warps.
 EFFORT = 1.5e8
 LAUNCHED = 1.2e4
+# The largest size that is tried for a second block, beside which each K is launched.
+LARGEST_TILE = 512
 SHARE_BESIDE = 0.5  # of the instructions that are left, where their number is limited
 
 
@@ -91,6 +106,78 @@ def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | N
     problem = ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
     mistake = mistake_in(subject, memory, problem)
     return None if mistake is None else failure(CORNERS, problem, mistake)
+
+
+@dataclass(frozen=True)
+class _Special:
+    """What matrices of a launch with beta = 0 have.
+
+    words: for messages
+    """
+
+    words: str
+    has_nan: bool = False  # in a row of A and a column of B
+    has_nan_in_c: bool = False
+    is_shifted: bool = False  # by as little as the domain allows
+
+
+EACH_SPECIAL = (
+    _Special("with NaN in a row of A and a column of B", has_nan=True),
+    _Special("with beta = 0 and a C of NaN", has_nan_in_c=True),
+    _Special("with each matrix behind an aligned address", is_shifted=True),
+)
+TOGETHER = _Special("", has_nan=True, has_nan_in_c=True, is_shifted=True)
+
+
+def special_corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
+    """Return the failed stage of a launch with NaN and shifted matrices, if any.
+
+    What is wrong at a small shape, too, was judged by another stage: Strassen's algorithm takes NaN
+    into other rows, and vectors need aligned addresses. Raises LaunchFailed.
+    """
+    if not _mistake_with(subject, memory, shape, TOGETHER):
+        return None
+    stage = corner_failure(subject, memory, shape)
+    if stage is not None:
+        return stage
+    small = subject.domain.padded(Shape(*SPECIAL, shape.k))
+    for special in EACH_SPECIAL:
+        mistake = _mistake_with(subject, memory, shape, special)
+        if mistake and not _mistake_with(subject, memory, small, special):
+            return failed(CORNERS, f"at {shape} {special.words}, though not at {small}: {mistake}")
+    return None
+
+
+def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Special) -> str:
+    """Return what is wrong in a launch, or "". Raises LaunchFailed."""
+    rng = memory.rng
+    a, b = exact.family("E1", shape, rng, subject.claimed, headroom=exact.HEADROOM)
+    expected = _product(a, b).astype(np.float32)
+    if special.has_nan:
+        row = int(rng.integers(shape.m))
+        column = int(rng.integers(shape.n))
+        a[row] = np.nan
+        b[:, column] = np.nan
+        expected[row] = np.nan
+        expected[:, column] = np.nan
+    shifts = dict[str, int]()
+    if special.is_shifted:
+        for name, alignment in zip("ABC", subject.domain.bytes_of, strict=True):
+            shifts[name] = alignment // FLOAT_BYTES
+    initial_c = math.nan if special.has_nan_in_c else None
+    for coverage in getattr(memory.device, "coverage", {}).values():
+        coverage.tell()
+    try:
+        result = Buffers(memory, a, b, shifts).run(subject, initial_c=initial_c)
+    except LaunchFailed as error:
+        if shifts and error.kinds == {"misaligned"}:
+            return str(error)
+        raise
+    if result.trespass:
+        return result.trespass
+    is_equal = (result.c == expected) | (np.isnan(result.c) & np.isnan(expected))
+    wrong_count = int((~is_equal).sum())
+    return f"{wrong_count} of {is_equal.size} elements are wrong" if wrong_count else ""
 
 
 def check_each_size(subject: Runnable, memory: Memory) -> Stage:
@@ -174,7 +261,7 @@ class _Sweep:
         self.memory = memory
         self.launches = 0
         self.shapes = self._shapes(AXES.index(axis))
-        largest = self.shapes[0]
+        largest = Shape(*np.max([shape.sizes for shape in self.shapes], axis=0).tolist())
         self.a, self.b = exact.family(
             "E1", largest, memory.rng, subject.claimed, headroom=exact.HEADROOM
         )
@@ -187,13 +274,20 @@ class _Sweep:
         """Return the shapes along an axis: the largest, and the others in a random order."""
         domain = self.subject.domain
         assert self.memory.largest is not None
+        largest = self.memory.largest[axis]
         step = domain.padded(Shape.of(1)).sizes[axis]
-        smaller = np.arange(step, self.memory.largest[axis], step)
+        smaller = np.arange(step, largest, step)
+        values = [largest, *self.memory.rng.permutation(smaller).tolist()]
+        if domain.square:
+            return [Shape.of(value) for value in values]
+        beside = [TINY]
+        if AXES[axis] == "K":
+            beside = [_second_block(self.subject, place) for place in (0, 1)]
         shapes = list[Shape]()
-        for value in (self.memory.largest[axis], *self.memory.rng.permutation(smaller).tolist()):
-            sizes = [*TINY.sizes]
+        for number, value in enumerate(values):
+            sizes = [*beside[number % len(beside)].sizes]
             sizes[axis] = value
-            shapes.append(Shape.of(value) if domain.square else domain.padded(Shape(*sizes)))
+            shapes.append(domain.padded(Shape(*sizes)))
         return shapes
 
     def failure(self, shape: Shape) -> Stage | None:
@@ -246,6 +340,27 @@ class _Sweep:
         if device.source == "live":  # the emulator reports an access out of bounds itself
             outside = self.buffers.wrote_outside(4 * problem.shape.m * problem.shape.n)
         return written, outside
+
+
+def _second_block(subject: Runnable, axis: int) -> Shape:
+    """Return the least shape with a second block along M or N; a tiny one if that isn't known.
+
+    A mistake that hangs on K can be in odd rows or columns of blocks only.
+    """
+    if not isinstance(subject, Loaded) or subject.kernel.follows_shape:
+        return TINY
+    fewest: int | None = None
+    step = subject.domain.padded(Shape.of(1)).sizes[axis]
+    for size in range(step, LARGEST_TILE + step + 1, step):
+        sizes = [*TINY.sizes]
+        sizes[axis] = size
+        shape = subject.domain.padded(Shape(*sizes))
+        blocks = sum(math.prod(part.blocks_at(*shape.sizes)) for part in subject.kernel.passes)
+        if fewest is None:
+            fewest = blocks
+        if blocks > fewest:
+            return shape
+    return TINY
 
 
 def _product(a: Float32, b: Float32) -> Float64:
