@@ -132,6 +132,7 @@ BARRIERS = {
 # What becomes of c, d and flag, five blocks of 64 threads.
 HAND_OVERS = {
     "last_block": (None, 5 * (T64 ^ 1) + 10, [5]),
+    "volatile_parts": (None, 5 * (T64 ^ 1) + 10, [5]),
     "one_fence": (None, T64 ^ 1, [1]),
     "by_warp": (None, T32 ^ 1, [1]),
     "by_guard": (None, T32 ^ 1, [1]),
@@ -322,6 +323,7 @@ KERNELS: dict[str, Launch] = {
         counts={"global_load.bytes": 8 * 16 + 8 * 4},
     ),
     "exchange": Launch([T64.astype(np.int32), zeros(64)], [T64 ^ 3], 64),
+    "volatile_exchange": Launch([T64.astype(np.int32), zeros(64)], [T64 ^ 3], 64),
     "same_value": Launch([zeros(64)], [[1] * 64], 64),
     "warp_exits": Launch([zeros(64)], [[*T32, *[7] * 32]], 64, kinds=["barrier-after-exit"]),
     "votes_apart": Launch(

@@ -102,6 +102,15 @@ def test_a_cooperative_launch_of_too_many_blocks():
         launched("grid_barrier", grid=(133,), registers=255, block=256)
 
 
+@pytest.mark.parametrize(("index", "found"), [(1000, False), (2000, True)])
+def test_the_low_32_bits_of_an_address_are_not_enough_after_a_page(index, found):
+    body = f"""  const size_t low = (unsigned)(size_t)c + {index} * sizeof(int);
+  *(int*)((size_t)c & ~0xffffffffull | (unsigned)low) = 1;"""
+    result = result_of(body, blocks=32, block=32)
+    kinds = {finding.kind for finding in result.findings}
+    assert ("global-out-of-bounds" in kinds) == found
+
+
 def test_launches_in_order_are_no_race():
     """The second one reads and overwrites what other blocks of the first one wrote."""
     body = "  float* c = C + (blockIdx.x ^ last) * 32 + threadIdx.x;\n  *c = 2 * *c + last;"

@@ -10,6 +10,7 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import (
     MIXED,
     OVERFLOW,
+    SCALARS,
     SHAPE,
     SPECIAL,
     SUBNORMAL,
@@ -22,6 +23,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
+from worklog.runner.check import check
 from worklog.runs import Stage
 
 
@@ -178,3 +180,10 @@ def test_only_rows_below_the_least_normal_number_are_called_subnormal():
         a = np.full((1, 4), size * 2.0**-126, np.float32)
         b = np.full((4, 1), 2.0**60, np.float32)
         assert not_as_fp32(a, b, np.ones((1, 1), np.float32)) == {kind: 1}
+
+
+@pytest.mark.parametrize("product", ["alpha * 8.0f * (acc * 0.125f)", "alpha * 0.125f * (acc * 8)"])
+def test_a_scalar_that_overflows_or_vanishes_on_the_way_fails(few_shapes, product):
+    text = rung("naive").source.replace("alpha * acc", product)
+    verdict = check(rung("naive").with_text(text), on="emulated", seed=1, quick=True).verdict
+    assert verdict.failed is not None and verdict.failed.name == SCALARS, verdict

@@ -181,3 +181,28 @@ def test_a_result_that_is_kept_from_a_size_on_fails(key_of, change):
     subject.device.source = "live"
     stage = check_replay(subject, buffers_of(subject, LARGE))
     assert not stage.passed and f"at 160x150x140, with {change}" in stage.detail
+
+
+TABLE = """
+typedef float (*Step)(float, float, float);
+__device__ __noinline__ float added(float a, float b, float sum) { return sum + a * b; }
+__device__ __noinline__ float fused(float a, float b, float sum) { return fmaf(a, b, sum); }
+__device__ Step steps[2] = {added, fused};
+__global__ void by_table(int M, int N, int K, const float* A, const float* B, float* C) {
+  const int col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+  if (row >= M || col >= N) return;
+  float acc = 0.0f;
+  for (int k = 0; k < K; ++k) acc = steps[k % 2](A[row * K + k], B[k * N + col], acc);
+  C[row * N + col] = acc;
+}
+"""
+WRITTEN = "  steps[row % 2] = fused;\n  float acc"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"), [(TABLE, []), (TABLE.replace("  float acc", WRITTEN, 1), ["steps"])]
+)
+def test_a_table_of_functions_is_kept_only_where_a_store_reaches_it(source, names):
+    kernel = Kernel.from_source(source, grid="(N + 15) / 16, (M + 15) / 16", block="16, 16")
+    subject = kernel.load(EmulatedDevice())
+    assert isinstance(subject, Loaded) and subject.variables(SHAPE) == names

@@ -63,6 +63,23 @@ def test_any_order_and_integer_type_is_found(parameters, order):
     assert ",".join(kernel.arguments) == order
 
 
+@pytest.mark.parametrize(
+    ("comment", "bytes_per_block"),
+    [
+        ("// shared: 8192\n// grid: (N + 15) / 16, (M + 15) / 16, block: 16, 16", 8192),
+        ("// grid: (N + 15) / 16, (M + 15) / 16, block: 16, 16, shared: 2 * 16 * SIZE bytes", 512),
+        (
+            "// shared: a tile of each matrix\n// grid: (N + 15) / 16, (M + 15) / 16 block: 16, 16",
+            0,
+        ),
+    ],
+)
+def test_a_comment_states_the_bytes_of_shared_memory_beside_the_launch(comment, bytes_per_block):
+    source = f"constexpr int SIZE = 16;\n{comment}\n{TEXTBOOK} {BODY}"
+    kernel = found(source)
+    assert kernel.block == "16, 16" and kernel.passes[0].shared == bytes_per_block
+
+
 def test_alpha_and_beta_are_told_apart_by_what_they_do():
     body = BODY.replace("= sum", "= y * sum + x * third[row * columns + col]")
     kernel = found(

@@ -25,6 +25,7 @@ from worklog.emulator.ptx import (
 )
 
 LOADED = "loaded values"
+COMPARES = ("setp", "set", "slct", "testp", "atom")
 NAN = "0f7FC00000"  # as LLVM writes a number that depends on an undefined one
 
 
@@ -281,6 +282,29 @@ class Flow:
             if instruction.parts[0] in ("mbarrier", "wgmma") or "bulk" in instruction.parts:
                 return True
         return bool(self._polling("global"))
+
+    @cached_property
+    def moved(self) -> set[int]:
+        """The pcs of ordered loads of data: nothing compares their values, as those of flags.
+
+        A value in shared memory may be a flag that one thread has read for all.
+        """
+
+        def sources(instruction: Instruction) -> tuple[set[str], bool]:
+            is_ordered = instruction.parts[0] == "ld" and instruction.opcode.strong
+            return {str(instruction.pc)} if is_ordered else set(), True
+
+        by_register = origins(self.kernel.instructions, sources)
+        moved = set[int]()
+        compared = set[str]()
+        for instruction in self.kernel.instructions:
+            if instruction.parts[0] == "ld" and instruction.opcode.strong:
+                moved.add(instruction.pc)
+            is_shared = instruction.parts[0] == "st" and "global" not in instruction.parts
+            if instruction.parts[0] in COMPARES or is_shared:
+                for register in instruction.used:
+                    compared |= by_register[register.name]
+        return moved - set(map(int, compared))
 
     @cached_property
     def guesses(self) -> set[int]:

@@ -33,6 +33,7 @@ a note; other kernels keep their class.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +65,7 @@ TINY = float(np.finfo(np.float32).tiny)
 ARTICLE_RULE = "the article's rule"
 ARTICLE_LIMIT = 1e-2
 SCALARS = "alpha, beta and C of 24 bits"
+EXTREME = 126  # exponent of the largest alpha; -126 is the one of the smallest
 SCALARS_SHAPE = Shape(33, 47, 40)
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
@@ -337,6 +339,21 @@ class _ScalarProblem:
         self.old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0]
         self.old = self.old * np.float32(self.gauge.max())
 
+    @property
+    def exponent(self) -> int:
+        """The power of two by which A and B are divided so that A B and C are less than 1/2."""
+        return math.ceil(math.log2(self.gauge.max()) / 2) + 1
+
+    def times(self, exponent: int) -> _ScalarProblem:
+        """Return the problem with A and B times a power of two, and C times its square."""
+        scaled = copy.copy(self)
+        scaled.a = np.ldexp(self.a, exponent)
+        scaled.b = np.ldexp(self.b, exponent)
+        scaled.product = np.ldexp(self.product, 2 * exponent)
+        scaled.gauge = np.ldexp(self.gauge, 2 * exponent)
+        scaled.old = np.ldexp(self.old, 2 * exponent)
+        return scaled
+
     def errors(self, c: Float32, alpha: float, beta: float) -> tuple[float, float]:
         """Return the rms and the largest error of a result, in u·D."""
         difference = c - (alpha * self.product + beta * self.old)
@@ -346,22 +363,31 @@ class _ScalarProblem:
 def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     """Check alpha, beta and the old C with full mantissas. Raises LaunchFailed.
 
-    A and B have short mantissas, at a small shape.
+    A and B have short mantissas, at a small shape. Then alpha and beta are nearly the largest and
+    the smallest numbers, with A, B and C such that results are far from both.
     """
     domain = subject.domain
     rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
     problem = _ScalarProblem(shape, subject.claimed, rng)
     worst = 0.0
-    for with_beta in (False, True) if domain.beta else (False,):
-        alpha = full_mantissa(rng) if domain.alpha else 1.0
-        beta = full_mantissa(rng) * 2 if with_beta else 0.0
-        initial_c = problem.old if with_beta else None
-        result = Buffers(memory, problem.a, problem.b).run(subject, alpha, beta, initial_c)
+    launches = [(problem, 0, False)]
+    if domain.beta:
+        launches.append((problem, 0, True))
+    if domain.alpha and RANK[subject.claimed] < RANK["fp16"]:  # which has no such A and B
+        exponent = problem.exponent
+        launches.append((problem.times(-exponent), EXTREME, domain.beta))
+        launches.append((problem.times(exponent), -EXTREME, domain.beta))
+    for data, extreme, with_beta in launches:
+        alpha = math.ldexp(full_mantissa(rng), extreme) if domain.alpha else 1.0
+        beta = math.ldexp(full_mantissa(rng), extreme + 1) if with_beta else 0.0
+        result = Buffers(memory, data.a, data.b).run(
+            subject, alpha, beta, data.old if with_beta else None
+        )
         launch = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         if result.trespass:
             return failed(SCALARS, f"{launch}: {result.trespass}")
-        rms, largest = problem.errors(result.c, alpha, beta)
+        rms, largest = data.errors(result.c, alpha, beta)
         reached = "wrong"
         if np.isfinite(result.c).all():
             reached = classify(rms, largest, shape.k)

@@ -600,7 +600,7 @@ def _require_stated_shared(compiled: Compiled, kernel: Kernel) -> None:
     if compiled.takes_dynamic_shared and not compiled.program.shared:
         advice = (
             "dynamic shared memory (extern __shared__): give its bytes per block with "
-            "--shared BYTES"
+            "--shared BYTES, or in a comment beside `grid: …, block: …`: `shared: BYTES`"
         )
         unread = [line for line in kernel.adapted if "shared memory: give" in line]
         raise BadSetting("; ".join((f"{_name(compiled)} takes {advice}", *unread)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
 from worklog.kernel.signature import SIZE_NAMES
-from worklog.kernel.source import comments, evaluate, filled, sizes, split_list
+from worklog.kernel.source import comments, evaluate, filled, reduced, sizes, split_list
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
@@ -114,7 +114,7 @@ def stated(source: str, label: str) -> list[str]:
 
     A statement ends at the next label or at the end of the line.
     """
-    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
+    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared)\b|$)"
     statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
     return list(dict.fromkeys(statements))
 
@@ -199,20 +199,33 @@ def from_comments(
 ) -> tuple[list[Launch], str]:
     """Return the launches that comments state, and why a launch isn't read or "".
 
-    Comments state them as `grid: …, block: …`.
+    Comments state them as `grid: …, block: …`, and dynamic shared memory as `shared: … bytes`.
 
     names: expressions of constants
     labels: names of the kernel's sizes, with M, N or K for each
     """
     launches = dict[Launch, None]()
     prose = ""
+    shared = _shared_bytes(source, names)
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         try:
-            launches[readable(function, sizes(grid, names), sizes(block, names), labels)] = None
+            launch = readable(function, sizes(grid, names), sizes(block, names), labels)
+            launches[replace(launch, shared=shared)] = None
         except BadSetting as error:
             reason = str(error).partition(": use integers")[0]
             prose = f"the launch in a comment isn't read: {reason}"
     return [*launches], prose
+
+
+def _shared_bytes(source: str, names: Mapping[str, str]) -> int:
+    """Return the bytes of dynamic shared memory that comments state; 0 without a number of them.
+
+    names: expressions of constants
+    """
+    for text in stated(source, "shared"):
+        with suppress(BadSetting):
+            return int(evaluate(reduced(text.removesuffix("bytes").strip(), names), {}))
+    return 0
 
 
 def readable(

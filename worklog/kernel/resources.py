@@ -341,17 +341,34 @@ class Compiled:
         """The kernel's `__device__` variables that keep their values between launches.
 
         Left out are constants, variables that are only declared, the compiler's variables
-        (strings, tables of virtual functions), and variables that the code only loads by name.
+        (strings, tables of virtual functions), variables that the code only loads by name, and
+        tables of functions that no store reaches.
         """
         code, values = self._reachable
+        functions = {match["name"] for match in _BODY.finditer(self.ptx)}
         mentions = Counter(re.findall(r"[$\w]+", "\n".join((code, *values.values()))))
         loads = Counter(_LOADED.findall(code))
         names = list[str]()
         for name in VARIABLE.findall(self.ptx):
             is_of_compiler = name.startswith(("$", "_$_", "_ZTV", "__unnamed_"))
-            if not is_of_compiler and name in values and mentions[name] > loads[name]:
+            if is_of_compiler or name not in values or mentions[name] <= loads[name]:
+                continue
+            is_of_functions = not functions.isdisjoint(re.findall(r"[$\w]+", values[name]))
+            if not is_of_functions or self._may_write(name):
                 names.append(name)
         return names
+
+    def _may_write(self, variable: str) -> bool:
+        """Return whether a store may reach a variable: true of code that the emulator can't run."""
+        from worklog.emulator import load  # here: most code needs no emulator
+        from worklog.emulator.flow import Flow
+        from worklog.emulator.ptx import PtxError, UnsupportedInstruction
+
+        try:
+            written = Flow(load(self.ptx, self.symbol)).written
+        except (PtxError, UnsupportedInstruction):
+            return True
+        return written is None or variable in written
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")

@@ -50,6 +50,7 @@ FLAGS = {
     "arrive_drop": 1, "relaxed": 2, "noComplete": 4, "parity": 8, "noinc": 16, "complete_tx": 32, "mbarrier_init": 64,
 }  # fmt: skip
 ORDER = {"release": 1, "acq_rel": 3, "acquire": 2, "cta": 4, "cg": 8, "cv": 8}
+MOVED = 16  # beside them: an ordered load of data
 LOCAL = "the emulator doesn't support atomics on local memory"
 
 
@@ -383,6 +384,8 @@ class Decoder(RegisterFile):
         record["offset"] = site.offset
         for part in parts:
             record["order"] |= ORDER.get(part, 0)
+        if instruction.pc in self.program.flow.moved:
+            record["order"] |= MOVED
         record["groups_count"] = len(site.groups)
         record["read_only"] = "nc" in parts
         for index, group in enumerate(site.groups):

@@ -3,7 +3,9 @@
  *
  * Two accesses of different threads of one block are ordered by a barrier between them, so by their
  * times, and those of one warp also by a __syncwarp(). vector_clock.h knows what else orders them.
- * Two strong accesses don't race, except between blocks with the scope of one block.
+ * Two strong accesses don't race, except between blocks with the scope of one block, between lanes
+ * of a warp that takes no turns, and where a block reads another one's data: one flag or counter
+ * needs no fence, data beside a flag does.
  *
  * Not reported: a missing fence behind a flag where the block is the same, or the access behind it
  * is a store, which waits for the flag, or a read that is strong or bypasses the L1 cache, as ld.cg
@@ -73,13 +75,24 @@ static void report_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Sta
   event->value = (int64_t)address;
 }
 
+/* Whether two strong accesses need an order, too. same: the block is */
+static int still_races(const Launch *l, const Block *b, const Stamp *before, int by,
+                       const Site *site, const Site *first, int same) {
+  if (!same) /* what atomics change is a flag, whose value may be used, too */
+    return (site->order | first->order) & WITHIN_BLOCK ||
+           (site->order & MOVED && first->op != ATOMIC);
+  int other = (int)(before->thread - 1 - b->base),
+      plain = site->op != ATOMIC && first->op != ATOMIC;
+  return site->space == SHARED && plain && other / LANES == by / LANES && !l->waits;
+}
+
 /* Whether what orders accesses beyond barriers leaves two of different threads unordered. */
 static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, int by,
                          const Site *site) {
   int size = threads_of(b), same = before->thread - 1 - b->base < (uint32_t)size,
       global = site->space != SHARED;
   const Site *first = &l->sites[l->code[before->pc].site];
-  if (site->strong && first->strong && (same || !((site->order | first->order) & WITHIN_BLOCK)))
+  if (site->strong && first->strong && !still_races(l, b, before, by, site, first, same))
     return 0;
   if (!l->fences && !b->has_acquired)
     return 1;

@@ -12,7 +12,8 @@
 
 #include "state.h"
 
-enum { RELEASES = 1, ACQUIRES = 2, WITHIN_BLOCK = 4, UNCACHED = 8 }; /* bits of a site's order */
+/* bits of a site's order */
+enum { RELEASES = 1, ACQUIRES = 2, WITHIN_BLOCK = 4, UNCACHED = 8, MOVED = 16 };
 enum { MOST_TIMES = 1 << 22 }; /* of a launch, until `forget` */
 
 /* Later accesses are not part of what a thread has just released. */
