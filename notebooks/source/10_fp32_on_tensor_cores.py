@@ -32,8 +32,8 @@ plots.accuracy(worklog.results(["best", "cuBLAS"], 4096), 4096)
 # **New concepts:** TF32, splitting a number, an accumulator that truncates, scaling by powers of two, promotion, warp
 # groups, splitting passes.
 #
-# The errors on this page are emulated: a test on an H200 compares the emulator's tensor core with a real one bit by
-# bit. Times are measured, here or on the machine of the recording.
+# The rms errors on this page are emulated: a test on an H200 compares the emulator's tensor core with a real one bit by
+# bit. Times, and the largest errors in the pictures, are measured, here or on the machine of the recording.
 #
 # ## What there is to gain
 #
@@ -365,7 +365,7 @@ pd.DataFrame.from_dict(shares, orient="index")
 #
 # `split` runs at 1670 MHz, the other rungs on tensor cores at 1810 MHz or more, and cuBLAS at 1978 MHz. The data sheet
 # allows the card 700 W. `tf32` takes the most, 724 W, and `split` takes 714 W at the lowest clock. A launch of `split`
-# needs the least energy all the same, since it takes at most 1.25 times the power of any other kernel, for 0.61 times
+# needs the least energy all the same, since it takes at most 1.26 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
 # turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
 # recording of the table above):

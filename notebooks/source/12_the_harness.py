@@ -89,8 +89,8 @@ plots.calibration(run)
 # that remains. The article says that an event pair "brackets exactly the kernel's execution", with a resolution of
 # roughly half a microsecond. The calibration contradicts both.
 #
-# **Warm-up and flush are different jobs.** Without the flush, all samples are wrong. Without the warm-up, the first
-# one is:
+# **Warm-up and flush are different jobs.** Here, all samples are too short without the flush. Without the warm-up, only
+# the first one is too long:
 
 # %%
 import numpy as np

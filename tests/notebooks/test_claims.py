@@ -219,9 +219,8 @@ def test_the_groups_of_harnesses_and_their_constants_in_09():
     quick = {name for wall in seconds[:2] for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
     reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
-    assert all(
-        12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values()
-    )
+    more_us = [read["CuPy benchmark"] - read["do_bench_cudagraph"] for read in reads.values()]
+    assert (min(more_us), max(more_us)) == approx((13, 17), abs=0.5)
     apart = [max(read.values()) / min(read.values()) for read in reads.values()]
     assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
     assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
