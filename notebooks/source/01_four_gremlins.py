@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Four gremlins
 #
-# We time one kernel in the way that most first benchmarks do, and get a number that looks right. Two mistakes are in
-# it. They cancel in the time, and double the kernel's share of cuBLAS.
+# We time one kernel as a first benchmark might, and get a number that looks right. Two mistakes are in it.
+# They cancel in the time, and double the kernel's share of cuBLAS.
 
 # %%
 import worklog

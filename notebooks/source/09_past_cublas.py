@@ -201,8 +201,8 @@ lab.steps("barriers", "specialized BN=128", "specialized", sizes=[1024, 4096])
 # At 1024, where a multiprocessor has one block of either at most, copying warps pay by 13 %. There the larger tile halves
 # the blocks, and loses more than that.
 #
-# A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
-# launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
+# A stage may be released only when no lane reads it any more. A mistake here may give a wrong result in few
+# launches or none. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
 # the kernel without one line at a time:
 
 # %%

@@ -263,7 +263,7 @@ lab.source("wgmma", "const int slot = s % STAGES;", 13)
 # **What happened:** 2.2 to 2.3 times as fast, and the tensor cores are 28 % busy instead of 18 %. Every block still
 # splits its own rows and columns.
 #
-# Such a hand-over is easy to get wrong in a way that shows once in a thousand launches. The emulator follows what each
+# Such a hand-over is easy to get wrong in a way that few launches show, or none. The emulator follows what each
 # thread knows to be complete, so it finds the mistake in one launch. And registers can be short: the launch gives its
 # 640 threads 96 registers each, and `setmaxnreg` only moves these from the splitting groups to the multiplying ones. We
 # once asked for 8 more per thread, and on an H200 that launch did not end. Here is the kernel without one line at a

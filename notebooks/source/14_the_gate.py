@@ -110,7 +110,7 @@ for family in exact.FAMILIES:
 
 # %% [markdown]
 # A zero means that this family cannot show this mistake. The gate uses all three, and small edge shapes with alpha and
-# beta other than 1 and 0: most index errors give the right result on squares of a power of two.
+# beta other than 1 and 0: many an index error gives the right result on squares of a power of two.
 #
 # At 4096 an FP64 product takes long, and a kernel could copy a reference that lies in the GPU's memory. So there the
 # gate uses projections. For a vector x of integers, C·x must equal A·(B·x), and in FP64 both sides are exact. A wrong
