@@ -216,7 +216,7 @@ waits("naive", "coalesced")
 # %% [markdown]
 # ### Puzzle 4: the second barrier
 #
-# This one has the tiles, and may give the right result. What does the gate find, and why? Mend it.
+# This one has the tiles, and often gives the right result. What does the gate find, and why? Mend it.
 
 # %% magic_args="barrier" language="puzzle"
 # // grid: N / 32, M / 32

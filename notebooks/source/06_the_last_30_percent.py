@@ -342,4 +342,5 @@ answer = 100 * measured.ratio * measured.us / floor_us
 lab.check_answer("06", answer)
 
 # %% [markdown]
-# **Where next:** [07_roofline](07_roofline.ipynb) shows which roof of the machine limits each rung.
+# **Where next:** [07_roofline](07_roofline.ipynb) shows how far each rung is from the roofs of the machine, and what it
+# waits for.

@@ -27,10 +27,11 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 #
 # ## 1. The usual rule passes wrong results
 #
-# The article's rule, which many leaderboards share, is one line: the largest error, divided by the largest element of
-# the reference, must be below 1e-2. Here is a sequential FP32 sum at K = 4096, and four mistakes: operands in two
-# shorter formats, a wrong factor, and a missing term. (`summed` adds one product after the other, so that it gives
-# the same bits on every CPU, which NumPy's `@` does not.)
+# The article's rule is one line: the largest error, divided by the largest element of the reference, must be below
+# 1e-2. (Five other rules of section 5 also allow 1e-2, as an absolute error or relative to each element.) Here is a
+# sequential FP32 sum at K = 4096, and four mistakes: operands in two shorter formats, a wrong factor, and a missing
+# term. (`in_order` adds one product after the other, so that it gives the same bits on every CPU, which NumPy's `@`
+# does not.)
 
 # %%
 import numpy as np
@@ -311,8 +312,8 @@ lab.check_answer("14", answer)
 # <details><summary>Answers</summary>
 #
 # 1. An element is a sum of thousands of products. Two different sums rarely agree, even if half of their products do.
-# 2. Several are in the list above: the last K tile, the last column, and the missing bound. Edge shapes show all of
-#    them, by a wrong element or by an access outside a matrix at the launch.
+# 2. Two are in the list above: the last K tile and the missing bound. Edge shapes show both, by a wrong element or by
+#    an access outside a matrix at the launch.
 # 3. `precision`, which uses the random data that is timed, and `every timed launch`, which checks each timed output.
 # 4. The emulator runs one warp up to a barrier, then the next one. So a warp multiplies before the others have stored
 #    their parts of the tile, or after the next tile is there. On a GPU, warps run side by side, and few results or none

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Harnesses compared
 #
-# **Goal:** this page compares what nine common ways to time a kernel measure for the same work. You see why they
+# **Goal:** this page compares what nine ways to time a kernel measure for the same work. You see why they
 # differ, and where our harness is not ahead.
 
 # %%

@@ -459,6 +459,11 @@ def test_the_articles_rule_catches_one_missing_barrier_of_two():
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
 
 
+def test_five_other_rules_allow_the_error_of_the_articles_rule():
+    rules = [peer["words"] for peer in open_exploits().peers if peer["name"] != "Vizuara"]
+    assert sum("1e-2" in rule or "0.01" in rule for rule in rules) == 5
+
+
 def test_a_kernel_without_the_second_barrier_is_often_right_on_a_gpu():
     """At each of ten seeds, only launches on the same integers show it: the first one is right."""
     [row] = [row for row in open_exploits().of(wrong=True) if row.name == "missing_second_barrier"]
