@@ -131,9 +131,9 @@ print(
 )
 
 # %% [markdown]
-# A check prints one line per stage. In words, they are:
+# A check has these stages, and names those that passed in one line:
 #
-# | line | what must hold |
+# | stage | what must hold |
 # |---|---|
 # | exact on edge shapes | bit-equal integers at shapes that tiles don't divide, with several alpha and beta |
 # | kept state | (variables that launches keep) right in the first and in up to 4,097 launches after loading |
@@ -156,6 +156,7 @@ print(
 # | limits | (emulator) none: a note names the sizes beyond which the kernel can't be right |
 # | rare paths | (emulator) right in launches that take branches which no other launch took |
 # | values of sizes | (emulator) right for the values that several sizes decide together, such as M * N / 630000 |
+# | array bounds | (with the extra `[bounds]`) no access leaves an array in local or shared memory |
 #
 # On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized
 # reads; the last line with a mark says so, or what was found.
