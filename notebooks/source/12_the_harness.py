@@ -183,8 +183,9 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
     print(f"{name:6} alternating, paired {paired:.2%}; one after the other {apart:.2%}")
 
 # %% [markdown]
-# Ratios are averaged geometrically: 2 and ½ should cancel, but their arithmetic mean is 1.25. In our recordings, an
-# unbiased share of cuBLAS by the arithmetic mean would be up to 1.9 % larger, and from 5 µs on up to 0.2 %.
+# Ratios are averaged geometrically: 2 and ½ should cancel, but their arithmetic mean is 1.25. In our recordings,
+# the arithmetic mean over the placements would make an unbiased share of cuBLAS up to 1.9 % larger, and from 5 µs on up
+# to 0.2 %.
 #
 # ## Lesson 3: what an interval over launches misses
 #
