@@ -194,7 +194,8 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 #
 # **The place of the buffers.** The time depends on the addresses of A, B and C. No other tool that we know names this
 # pitfall, `placement`. So every few launches the harness moves the buffers of both kernels to a random place in a large
-# pool. The value is the mean over at least nine placements, and the interval includes their variation. How large is it?
+# pool. The value is the mean of the medians of at least nine placements. (If most placements have fewer than three
+# launches, as for long kernels, it is the median of them.) The interval includes their variation. How large is it?
 # Medians of placements also differ by noise, so compare their spread with that of shuffled groups:
 
 # %%
