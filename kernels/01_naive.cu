@@ -3,7 +3,7 @@
 //
 // Now:     each thread computes one element of C: the dot product of a row of A and a column of B,
 //          read from global memory.
-// Why:     this is the definition. Every later rung is compared with it.
+// Why:     this is the definition. Every later rung computes the same.
 // Costs:   threadIdx.x walks down the rows, so the 32 threads of a warp read 32 rows of A, K floats
 //          apart, and write 32 rows of C: 32 sectors of 32 bytes, of which 4 bytes each are used.
 //          (All read one float of B.) L1 has 99 % of the sectors at 4096: their lookups take time.

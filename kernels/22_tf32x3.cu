@@ -11,7 +11,7 @@
 //          Three products can be: where the sum of each few steps is added in FP32, as rung 24 does
 //          (Ootomo and Yokota 2022, arXiv 2203.03341).
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Finite numbers:
-//          0 * infinity, of a lo and a hi, is NaN. Below 2^-100 in magnitude, lo has fewer bits.
+//          0 * infinity, of a lo and a hi, is NaN. Below 2^-100 in magnitude, lo may lose bits.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 // Claims:  fp32-emulated

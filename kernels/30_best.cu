@@ -4,8 +4,8 @@
 //
 // Before:  one tile for all shapes, which had to divide M, N and K. Small products have few tiles.
 // Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
-//          the workspace and added by a second launch, always in the same order. STAGES tiles of
-//          K are under way, as in rung 14.
+//          the workspace and added by a second launch, always in the same order. STAGES - 1
+//          tiles of K are under way, as in rung 14.
 // Why:     with parts, more multiprocessors have work, and with stages, a block that is alone on
 //          its multiprocessor has copies under way. The copies write zeros beyond the edges,
 //          and the first tile of K is the short one: the main loop has no check left.

@@ -187,4 +187,4 @@ lab.check_answer("00", answer)
 # The reference: [12](12_the_harness.ipynb) the harness, [13](13_from_milliseconds_to_tflops.ipynb) TFLOP/s,
 # [14](14_the_gate.ipynb) the gate, [15](15_harnesses_compared.ipynb) other harnesses, [16](16_time_anything.ipynb) any
 # function, [17](17_bugs_in_famous_kernels.ipynb) bugs in famous kernels. `worklog article` in a terminal draws every
-# figure, and the examples in `notebooks/examples/` do one task each in at most 25 lines.
+# figure, and each Python file in `notebooks/examples/` does one task in at most 30 lines.

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Four gremlins
 #
-# We time one kernel in the way that most first benchmarks do, and get a number that looks right. Two mistakes are in
-# it. They cancel in the time, and double the kernel's share of cuBLAS.
+# We time one kernel as a first benchmark might, and get a number that looks right. Two mistakes are in it.
+# They cancel in the time, and double the kernel's share of cuBLAS.
 
 # %%
 import worklog
@@ -69,9 +69,10 @@ for setting, value in biases.items():
 # 1950 MHz, and the others at 1968 MHz or more. Each sample was within the tolerance of its own warm-up: the whole
 # measurement was slow. At one clock, which is what the column *difference* states, nothing is left.
 #
-# So every comparison in this project is made at one clock: by the slope of time against clock in the samples, with
-# its uncertainty in the interval. The clocks have a column of their own, and a measurement whose clock is off its
-# run's says so. Within one measurement, that slope is what we expect of a kernel that waits for nothing else:
+# So this project states the effect of a setting at one clock: by the slope of time against clock in the samples, with
+# its uncertainty in the interval. (A step of the ladder is the ratio of two times as they are.) The clocks have a
+# column of their own, and a measurement whose clock is off its run's says so. Within one measurement, that slope is
+# what we expect of a kernel that waits for nothing else:
 
 # %%
 import numpy as np
@@ -84,10 +85,11 @@ print(
 )
 
 # %% [markdown]
-# So on this card, in these runs, watching did all that a lock does. Don't conclude that clocks don't matter! Nothing pulled
-# them down here. Power does: `split`, which multiplies on tensor cores, runs into the limit of the card and takes its
-# clock from 1978 MHz, cuBLAS's, to 1670 ([notebook 10](10_fp32_on_tensor_cores.ipynb)): 16 % of any time. No lock keeps a
-# clock that the power doesn't allow. What remains is to read it with each sample, and to say it beside the number.
+# So on this card, in these runs, watching was enough: at one clock, the four settings agree within the noise. None of
+# these runs locked the clock, so they don't show what a lock would do. And don't conclude that clocks don't matter!
+# Nothing pulled them down here. Power does: `split`, which multiplies on tensor cores, runs into the limit of the card.
+# Its clock is 1670 MHz, 16 % below the 1978 MHz of cuBLAS ([notebook 10](10_fp32_on_tensor_cores.ipynb)). No lock keeps
+# a clock that the power doesn't allow. What remains is to read it with each sample, and to say it beside the number.
 #
 # Not all kernels are like that: section 5 of [15_harnesses_compared](15_harnesses_compared.ipynb) has others.
 #

@@ -239,9 +239,8 @@ lab.steps("tiles_1d", "tiles_2d BM=64 BN=64", "tiles_2d", sizes=[1024, 4096])
 #
 # ## 3. Four floats at a time
 #
-# `vectorized` reads and writes 16 bytes at a time, so it needs a quarter of the accesses. And it stores A transposed in
-# shared memory, so that a thread's eight elements of it are neighbours. What is that worth, with the conflicts still
-# there?
+# `vectorized` loads 16 bytes at a time from global memory, so it needs a quarter of these loads. And it stores A
+# transposed in shared memory, so that a thread's eight elements of it are neighbours. What is that worth, with the conflicts still there?
 
 # %%
 lab.bet("vectorized")
@@ -404,8 +403,8 @@ counters(["vectorized", "conflict_free"])
 
 # %% [markdown]
 # The FP32 cores work 58 % of the time and shared memory 56 %, and no unit more than 69 % (of *issue
-# slots*, in which instructions start). So something *waits*. The floor can't help from here on: it stays the same for the
-# next five rungs, because a wait is no count of work. Where would you look?
+# slots*, in which instructions start). So something *waits*. The floor can't help from here on: it is the time of the
+# multiply-adds, the same for the next five rungs, and it counts no wait. Where would you look?
 #
 # ## Graded exercise
 #

@@ -148,7 +148,7 @@ lab.step("autotuned")
 
 # %% [markdown]
 # 3 %, and the idea isn't even what decides. In the search of notebook 08, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and
-# 7 %), and slower in blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer
+# 7 %), and slower in blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs about 1.7 times the registers, so fewer
 # warps fit on an SM. Notebook 08 shows what else differs.
 #
 # ## 3. Pipelined fragments
@@ -187,8 +187,8 @@ lab.register_reads(narrow_autotuned, "pipelined", "autotuned", wide_pipelined, "
 # %% [markdown]
 # It depends on the tile. At 128 x 128, reading ahead makes the kernel 7.6 % faster. At 128 x 256, the tile of
 # `autotuned`, it makes it 9.6 % slower (both at 4096, on an H100). No register spills to memory. One number goes with it both times: multiply-adds
-# that read two operands from one register bank fall from 17 to 14 % in the first case, and rise from 15 to 19 % in the
-# second. Is that the cause? Not by itself: `warptiled` has 23 %, and is faster than any of them.
+# that read two operands from one register bank fall from 16.7 to 14.5 % in the first case, and rise from 14.7 to
+# 18.8 % in the second. Is that the cause? Not by itself: `warptiled` has 23 %, and is faster than any of them.
 #
 # **What we believed,** and what this page said for a long time: these conflicts are *not* it. **What happened:** we had
 # compared two different tiles.
@@ -342,4 +342,5 @@ answer = 100 * measured.ratio * measured.us / floor_us
 lab.check_answer("06", answer)
 
 # %% [markdown]
-# **Where next:** [07_roofline](07_roofline.ipynb) shows which roof of the machine limits each rung.
+# **Where next:** [07_roofline](07_roofline.ipynb) shows how far each rung is from the roofs of the machine, and what it
+# waits for.

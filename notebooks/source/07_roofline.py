@@ -111,8 +111,8 @@ for name, rung in counted.rungs.items():
         )
 
 # %% [markdown]
-# Each idea raises this limit: a column per thread, then a tile per thread, then loads of 16 bytes. The rates follow,
-# and the counters agree. But a unit that is the busiest, at 78 % in `vectorized`, need not be the limit:
+# Each rung raises this limit: a column per thread, then a larger block with a tile per thread, then loads of 16 bytes.
+# The rates follow, and the counters agree. But a unit that is the busiest, at 78 % in `vectorized`, need not be the limit:
 # `conflict_free` has 0.6 times the wavefronts, and is only 5 % faster.
 #
 # **What we believed:** the FP32 roof limits the rungs after them. **What happened:** in `conflict_free`, no unit is
@@ -223,7 +223,7 @@ fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
 # for both, and they save 409 to 809 and 20 to 572.
 #
 # Is it enough that the matrices fit? No: at 2048, A, B and C take 48 MiB and fit into the 60 MiB of an H200's L2, and
-# neither `vectorized` nor `warptiled` saves a visible time there (notebook 01 has the table). So you can't tell in
+# neither `vectorized` (notebook 01) nor `warptiled` saves a visible time there. So you can't tell in
 # advance which kernels and sizes need a flush, and we always flush.
 #
 # ## 5. The size
@@ -275,8 +275,8 @@ lab.check_answer("07", answer)
 # %% [markdown]
 # ## Exercises
 #
-# 1. A block computes BM × BN elements of C. Derive its FLOP per byte for large K, and compare with the chart for 32 ×
-#    32 and 128 × 128. Which tile of the same area is best?
+# 1. A block computes BM × BN elements of C. Derive its FLOP per byte for large K, and compare it with the column
+#    *blocks* of section 2, for 32 × 32 and 128 × 128. Which tile of the same area is best?
 # 2. In `naive`, the lanes of a warp load A from 32 different lines. Assume that L1 looks up one line per cycle. Which
 #    rate follows? Compare it with the measured one.
 # 3. At 1024, `warptiled` has blocks for about half of an H200's multiprocessors. Which share of the roof can it reach
@@ -285,8 +285,8 @@ lab.check_answer("07", answer)
 # <details><summary>Answers</summary>
 #
 # 1. For each k, it fetches 4 (BM + BN) bytes and does 2 BM BN operations: BM BN / (2 (BM + BN)). That is 8 for 32 ×
-#    32 and 32 for 128 × 128. The chart shows a little less, because C is written too. For a given area, a square is
-#    best.
+#    32 and 32 for 128 × 128. The column shows a little less, 7.97 and 31.51, because C is written too. For a given
+#    area, a square is best.
 # 2. 33 lookups per multiply-add of a warp (32 lines of A, one of B), against four multiply-adds per cycle: 1 / 132 of
 #    the FP32 peak. On the H200 that is half a TFLOP/s, near the measured rate. (That it also has 132 multiprocessors
 #    is a coincidence.)

@@ -127,8 +127,8 @@ lab.steps("lane_map", "async_copies")
 # ## 15. Full and empty
 #
 # `__syncthreads` stops all warps of a block once per tile. Now each stage has two mbarriers: copies arrive at `full`,
-# and warps that have left the stage arrive at `empty`. No warp waits for a slower one, as long as that one is less than
-# the stages behind. Does that make up for the copies?
+# and warps that have left the stage arrive at `empty`. A warp waits for a slower one only if that one is more than a
+# tile behind. Does that make up for the copies?
 
 # %%
 lab.bet("barriers")
@@ -201,8 +201,8 @@ lab.steps("barriers", "specialized BN=128", "specialized", sizes=[1024, 4096])
 # At 1024, where a multiprocessor has one block of either at most, copying warps pay by 13 %. There the larger tile halves
 # the blocks, and loses more than that.
 #
-# A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
-# launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
+# A stage may be released only when no lane reads it any more. A mistake here may give a wrong result in few
+# launches or none. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
 # the kernel without one line at a time:
 
 # %%
@@ -312,8 +312,8 @@ lab.steps("bulk_copies", "equal_shares")
 # multiply-adds of `bulk_copies` with FP32 cores that are as busy (83 and 82 %, below), so it takes as long. What is
 # left of the time is the launch that adds the parts, and the gap before it. At 4096 it is the same: the product's
 # launch takes no longer than `bulk_copies`. It moves 1.67 GB from and to DRAM, and `bulk_copies` 0.39 (Nsight Compute,
-# 2026-11-27); the parts are at most 0.07 of them. This rung also walks its tiles in bands of rows, which `bulk_copies`
-# doesn't, so the step has two changes. At 2048, DRAM is 4 % busy.
+# 2026-11-27); the parts are at most 0.07 of the 1.67 GB. This rung also walks its tiles in bands of rows, which
+# `bulk_copies` doesn't, so the step has two changes. At 2048, DRAM is 4 % busy.
 #
 # ## 19. Any shape
 #
@@ -360,11 +360,11 @@ waits("barriers", "specialized", "bulk_copies", "equal_shares", "ragged")
 #
 # `best` takes any M, N and K. It chooses a tile, and a number of parts of K, by a table of measured times per tile;
 # on compute capability 9.0, `bulk_copies` is among them. A small product has one block per multiprocessor or fewer,
-# so no other block works while it waits for a copy: the kernel has 2 to 8 stages of K under way, as rung 14. A is
+# so no other block works while it waits for a copy: the kernel has 2 to 7 tiles of K under way, as rung 14 has 4. A is
 # copied float by float, so its rows may begin anywhere. Where rows of B and C begin anywhere, B is copied float by
 # float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Where C is thin
 # or small, a kernel of its own shares out K among the threads of a block, in one launch (`kernels/sliced.cu`). The
-# table's times are of an H200 and an H100: cuBLAS and four rungs are recorded on both, and take 0.96 to 1.00 of the
+# table's times are of an H200 and an H100: cuBLAS and four rungs are recorded on both, and take 0.97 to 1.00 of the
 # time on the H100 at 1024, 2048 and 4096. Here it is at 48 shapes that are drawn by a seed, each size from 1 to 8193.
 # The table was not tuned at them. Most are small, and there cuBLAS is easy to beat. The rows below are of the long
 # ones; `worklog run best --shapes 48` prints all:

@@ -32,8 +32,8 @@ plots.accuracy(worklog.results(["best", "cuBLAS"], 4096), 4096)
 # **New concepts:** TF32, splitting a number, an accumulator that truncates, scaling by powers of two, promotion, warp
 # groups, splitting passes.
 #
-# The errors on this page are emulated: a test on an H200 compares the emulator's tensor core with a real one bit by
-# bit. Times are measured, here or on the machine of the recording.
+# The rms errors on this page are emulated: a test on an H200 compares the emulator's tensor core with a real one bit by
+# bit. Times, and the largest errors in the pictures, are measured, here or on the machine of the recording.
 #
 # ## What there is to gain
 #
@@ -108,8 +108,8 @@ print(f"tf32               {tensor.rms_error(rounded, a, b):7.1f}")
 
 # %% [markdown]
 # **What we believed:** 2¹³ times as large. **What happened:** about 2¹² units, at any K: this is the error of rounded
-# operands, and FP32's sum has a few units itself. A tolerance of 10⁻² passes it, which is why "TF32 is on by default"
-# goes unnoticed. The gate names the class: tf32.
+# operands, and FP32's sum has 2 to 19 units itself (at K = 64 to 4096). A tolerance of 10⁻² passes it, so such a check
+# doesn't notice a TF32 that is on by default. The gate names the class: tf32.
 #
 # ## 22. Three products
 #
@@ -263,7 +263,7 @@ lab.source("wgmma", "const int slot = s % STAGES;", 13)
 # **What happened:** 2.2 to 2.3 times as fast, and the tensor cores are 28 % busy instead of 18 %. Every block still
 # splits its own rows and columns.
 #
-# Such a hand-over is easy to get wrong in a way that shows once in a thousand launches. The emulator follows what each
+# Such a hand-over is easy to get wrong in a way that few launches show, or none. The emulator follows what each
 # thread knows to be complete, so it finds the mistake in one launch. And registers can be short: the launch gives its
 # 640 threads 96 registers each, and `setmaxnreg` only moves these from the splitting groups to the multiplying ones. We
 # once asked for 8 more per thread, and on an H200 that launch did not end. Here is the kernel without one line at a
@@ -365,7 +365,7 @@ pd.DataFrame.from_dict(shares, orient="index")
 #
 # `split` runs at 1670 MHz, the other rungs on tensor cores at 1810 MHz or more, and cuBLAS at 1978 MHz. The data sheet
 # allows the card 700 W. `tf32` takes the most, 724 W, and `split` takes 714 W at the lowest clock. A launch of `split`
-# needs the least energy all the same, since it takes at most 1.25 times the power of any other kernel, for 0.61 times
+# needs the least energy all the same, since it takes at most 1.26 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
 # turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
 # recording of the table above):

@@ -89,8 +89,8 @@ plots.calibration(run)
 # that remains. The article says that an event pair "brackets exactly the kernel's execution", with a resolution of
 # roughly half a microsecond. The calibration contradicts both.
 #
-# **Warm-up and flush are different jobs.** Without the flush, all samples are wrong. Without the warm-up, the first
-# one is:
+# **Warm-up and flush are different jobs.** Here, all samples are too short without the flush. Without the warm-up, only
+# the first one is too long:
 
 # %%
 import numpy as np
@@ -183,8 +183,9 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
     print(f"{name:6} alternating, paired {paired:.2%}; one after the other {apart:.2%}")
 
 # %% [markdown]
-# Ratios are averaged geometrically: 2 and ½ should cancel, but their arithmetic mean is 1.25. In our recordings, an
-# unbiased share of cuBLAS by the arithmetic mean would be up to 1.9 % larger, and from 5 µs on up to 0.2 %.
+# Ratios are averaged geometrically: 2 and ½ should cancel, but their arithmetic mean is 1.25. In our recordings,
+# the arithmetic mean over the placements would make an unbiased share of cuBLAS up to 1.9 % larger, and from 5 µs on up
+# to 0.2 %.
 #
 # ## Lesson 3: what an interval over launches misses
 #
@@ -193,7 +194,8 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 #
 # **The place of the buffers.** The time depends on the addresses of A, B and C. No other tool that we know names this
 # pitfall, `placement`. So every few launches the harness moves the buffers of both kernels to a random place in a large
-# pool. The value is the mean over at least nine placements, and the interval includes their variation. How large is it?
+# pool. The value is the mean of the medians of at least nine placements. (If most placements have fewer than three
+# launches, as for long kernels, it is the median of them.) The interval includes their variation. How large is it?
 # Medians of placements also differ by noise, so compare their spread with that of shuffled groups:
 
 # %%

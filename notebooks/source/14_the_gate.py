@@ -27,10 +27,11 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 #
 # ## 1. The usual rule passes wrong results
 #
-# The article's rule, which many leaderboards share, is one line: the largest error, divided by the largest element of
-# the reference, must be below 1e-2. Here is a sequential FP32 sum at K = 4096, and four mistakes: operands in two
-# shorter formats, a wrong factor, and a missing term. (`summed` adds one product after the other, so that it gives
-# the same bits on every CPU, which NumPy's `@` does not.)
+# The article's rule is one line: the largest error, divided by the largest element of the reference, must be below
+# 1e-2. (Five other rules of section 5 also allow 1e-2, as an absolute error or relative to each element.) Here is a
+# sequential FP32 sum at K = 4096, and four mistakes: operands in two shorter formats, a wrong factor, and a missing
+# term. (`in_order` adds one product after the other, so that it gives the same bits on every CPU, which NumPy's `@`
+# does not.)
 
 # %%
 import numpy as np
@@ -110,7 +111,7 @@ for family in exact.FAMILIES:
 
 # %% [markdown]
 # A zero means that this family cannot show this mistake. The gate uses all three, and small edge shapes with alpha and
-# beta other than 1 and 0: most index errors give the right result on squares of a power of two.
+# beta other than 1 and 0: many an index error gives the right result on squares of a power of two.
 #
 # At 4096 an FP64 product takes long, and a kernel could copy a reference that lies in the GPU's memory. So there the
 # gate uses projections. For a vector x of integers, C·x must equal A·(B·x), and in FP64 both sides are exact. A wrong
@@ -130,9 +131,9 @@ print(
 )
 
 # %% [markdown]
-# A check prints one line per stage. In words, they are:
+# A check has these stages, and names those that passed in one line:
 #
-# | line | what must hold |
+# | stage | what must hold |
 # |---|---|
 # | exact on edge shapes | bit-equal integers at shapes that tiles don't divide, with several alpha and beta |
 # | kept state | (variables that launches keep) right in the first and in up to 4,097 launches after loading |
@@ -155,6 +156,7 @@ print(
 # | limits | (emulator) none: a note names the sizes beyond which the kernel can't be right |
 # | rare paths | (emulator) right in launches that take branches which no other launch took |
 # | values of sizes | (emulator) right for the values that several sizes decide together, such as M * N / 630000 |
+# | array bounds | (with the extra `[bounds]`) no access leaves an array in local or shared memory |
 #
 # On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized
 # reads; the last line with a mark says so, or what was found.
@@ -311,8 +313,8 @@ lab.check_answer("14", answer)
 # <details><summary>Answers</summary>
 #
 # 1. An element is a sum of thousands of products. Two different sums rarely agree, even if half of their products do.
-# 2. Several are in the list above: the last K tile, the last column, and the missing bound. Edge shapes show all of
-#    them, by a wrong element or by an access outside a matrix at the launch.
+# 2. Two are in the list above: the last K tile and the missing bound. Edge shapes show both, by a wrong element or by
+#    an access outside a matrix at the launch.
 # 3. `precision`, which uses the random data that is timed, and `every timed launch`, which checks each timed output.
 # 4. The emulator runs one warp up to a barrier, then the next one. So a warp multiplies before the others have stored
 #    their parts of the tile, or after the next tile is there. On a GPU, warps run side by side, and few results or none

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Harnesses compared
 #
-# **Goal:** this page compares what nine common ways to time a kernel measure for the same work. You see why they
+# **Goal:** this page compares what nine ways to time a kernel measure for the same work. You see why they
 # differ, and where our harness is not ahead.
 
 # %%
@@ -119,7 +119,7 @@ print(f"worklog with l2 = warm       {m.us * m.ratio:.1f} µs   {m.label}")
 # Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
 # in the cache. But a warm time must not be compared with a cold one. (At 2048 both groups read the same, although the
 # matrices fit into L2: [07_roofline](07_roofline.ipynb), section 4.) CuPy's benchmark has a warm L2, but no blocking
-# kernel, so the launch bubble lengthens its times, and it keeps the event overhead: 12 to 18 µs more than
+# kernel, so the launch bubble lengthens its times, and it keeps the event overhead: 13 to 17 µs more than
 # `do_bench_cudagraph` at every size.
 #
 # ## 4. Seconds per measurement

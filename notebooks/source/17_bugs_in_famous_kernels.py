@@ -37,7 +37,7 @@ plots.bars(title, columns, f"{corpus['label']} · {corpus['utc'][:10]}", written
 
 # %% [markdown]
 # The projects are good, and we learned from them. Their own checks use square matrices or constant data, or compare
-# results, which a race changes only now and then. Each is named with its commit, so that you can read the lines. No
+# results, which a race needn't change. Each is named with its commit, so that you can read the lines. No
 # cell needs a GPU, and nothing here is a time.
 #
 # ## 1. The kernels tried

@@ -276,7 +276,7 @@ def test_no_kernel_is_expected_to_read_faster_than_the_memory():
 
 @pytest.mark.parametrize("size", [1024, 2048, 4096])
 def test_a_choice_by_times_of_an_h200_loses_less_than_3_percent_on_an_h100(size):
-    """By the recordings: kernels that are bound by FP32's units take 0.96 to 1.00 of the time."""
+    """By the recordings: kernels that are bound by FP32's units take 0.97 to 1.00 of the time."""
     files = recordings(CHAPTERS)
     on_h200 = recorded_run()
     of_h200 = {
@@ -290,7 +290,7 @@ def test_a_choice_by_times_of_an_h200_loses_less_than_3_percent_on_an_h100(size)
     ratios = [of_h100[name] / us for name, us in of_h200.items() if name in of_h100]
     assert (
         len(ratios) == 5
-        and min(ratios) > 0.96
+        and min(ratios) > 0.965
         and max(ratios) < 1
         and max(ratios) / min(ratios) < 1.03
     )

@@ -219,9 +219,8 @@ def test_the_groups_of_harnesses_and_their_constants_in_09():
     quick = {name for wall in seconds[:2] for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
     reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
-    assert all(
-        12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values()
-    )
+    more_us = [read["CuPy benchmark"] - read["do_bench_cudagraph"] for read in reads.values()]
+    assert (min(more_us), max(more_us)) == approx((13, 17), abs=0.5)
     apart = [max(read.values()) / min(read.values()) for read in reads.values()]
     assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
     assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
@@ -458,6 +457,11 @@ def test_13_the_pass_of_split_is_bound_by_dram_and_its_product_by_the_tensor_cor
 def test_the_articles_rule_catches_one_missing_barrier_of_two():
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
+
+
+def test_five_other_rules_allow_the_error_of_the_articles_rule():
+    rules = [peer["words"] for peer in open_exploits().peers if peer["name"] != "Vizuara"]
+    assert sum("1e-2" in rule or "0.01" in rule for rule in rules) == 5
 
 
 def test_a_kernel_without_the_second_barrier_is_often_right_on_a_gpu():

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from pytest import approx
@@ -34,6 +35,24 @@ def test_only_the_launch_is_between_the_events():
         assert calls[first + 1] == launch and calls[first + 2].startswith("record_event")
         assert "hold" in calls[:first] and "release" in calls[first:]
         assert "flush_l2" in calls[calls.index(f"stamp_clock {event}") : first]
+
+
+def test_squares_of_whole_tiles_hide_two_of_the_five_mistakes_of_14_and_not_the_last_column():
+    [cell] = [source for source, _ in cells("14") if "slips = {" in source]
+    names: dict[str, Any] = {}
+    exec(cell, names)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, (32, 32)).astype(np.float32) for _ in "ab")
+    is_right = {}
+    for mistake in (
+        "the last K tile is missing",
+        "it reads past A",
+        "the last column is not written",
+    ):
+        source = names["RIGHT"].replace(*names["slips"][mistake])
+        product = worklog.Kernel.from_source(source, file="tiles.cu")(a, b)
+        is_right[mistake] = np.array_equal(product, a @ b)
+    assert list(is_right.values()) == [True, True, False]
 
 
 def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order():
