@@ -182,7 +182,9 @@ def test_only_rows_below_the_least_normal_number_are_called_subnormal():
         assert not_as_fp32(a, b, np.ones((1, 1), np.float32)) == {kind: 1}
 
 
-@pytest.mark.parametrize("product", ["alpha * 8.0f * (acc * 0.125f)", "alpha * 0.125f * (acc * 8)"])
+@pytest.mark.parametrize(
+    "product", ["alpha * 8.0f * (acc * 0.125f)", "alpha * 0x1p-12f * (acc * 4096)"]
+)
 def test_a_scalar_that_overflows_or_vanishes_on_the_way_fails(few_shapes, product):
     text = rung("naive").source.replace("alpha * acc", product)
     verdict = check(rung("naive").with_text(text), on="emulated", seed=1, quick=True).verdict

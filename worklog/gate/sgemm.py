@@ -154,11 +154,9 @@ class SgemmChecker(Checker):
         buffers.restore()
         self.reached, stage = self._precision.judge("precision", buffers.run(subject), claimed)
         yield stage
+        self._keeps_nan = False
         if claims_whole_products:
-            stated_shapes = set(memory.shapes)
-            hard_data = check_hard_data(subject, memory, is_short, self.shape)
-            memory.shapes = stated_shapes  # a long K of a few rows isn't stated
-            yield hard_data
+            yield self._check_hard_data(subject, is_short)
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
         if domain.alpha:
@@ -167,6 +165,18 @@ class SgemmChecker(Checker):
         yield from self._ends(subject)
         if isinstance(subject, Loaded):
             yield from self._by_code(subject)
+
+    def _check_hard_data(self, subject: Runnable, is_short: bool) -> Stage:
+        """Return the stage of hard data, and note whether NaN stays in its row and column.
+
+        is_short: whether the kernel's products were not kept to 24 bits
+        """
+        memory = self.buffers.memory
+        stated_shapes = set(memory.shapes)
+        stage = check_hard_data(subject, memory, is_short, self.shape)
+        memory.shapes = stated_shapes  # a long K of a few rows isn't stated
+        self._keeps_nan = precision.SPECIAL not in stage.clause
+        return stage
 
     def _by_code(self, subject: Loaded) -> Iterator[Stage]:
         """Yield the stages that depend on the parameters and the instructions of a kernel."""
@@ -247,10 +257,11 @@ class SgemmChecker(Checker):
         sizes = zip(shape.sizes, self.shape.sizes, strict=True)
         is_large = max(shape.m, shape.n) * max(shape.n, shape.k) > MOST_ON_HOST
         if not is_large or any(size > max_size for size, max_size in sizes):
-            launch = sweeps.corner_failure
             if shape.k == subject.domain.padded(Shape.of(1)).k:
-                launch = sweeps.special_corner_failure
-            return launch(subject, self.buffers.memory, shape)
+                return sweeps.special_corner_failure(
+                    subject, self.buffers.memory, shape, with_nan=self._keeps_nan
+                )
+            return sweeps.corner_failure(subject, self.buffers.memory, shape)
         alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
         probe = partial(self.probe, subject.claimed, rng=self._rng)
         mistake, wrong_count = _mistake_in_part(subject, self.buffers, probe, shape, alpha)

@@ -126,22 +126,29 @@ EACH_SPECIAL = (
     _Special("with beta = 0 and a C of NaN", has_nan_in_c=True),
     _Special("with each matrix behind an aligned address", is_shifted=True),
 )
-TOGETHER = _Special("", has_nan=True, has_nan_in_c=True, is_shifted=True)
 
 
-def special_corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
+def special_corner_failure(
+    subject: Runnable, memory: Memory, shape: Shape, *, with_nan: bool
+) -> Stage | None:
     """Return the failed stage of a launch with NaN and shifted matrices, if any.
 
-    What is wrong at a small shape, too, was judged by another stage: Strassen's algorithm takes NaN
-    into other rows, and vectors need aligned addresses. Raises LaunchFailed.
+    What is wrong at a small shape, too, was judged by another stage: C may be read where beta is 0,
+    and vectors need aligned addresses.
+
+    with_nan: also in A and B; not where NaN reaches other rows, as with Strassen's algorithm
+    Raises LaunchFailed.
     """
-    if not _mistake_with(subject, memory, shape, TOGETHER):
+    together = _Special("", has_nan=with_nan, has_nan_in_c=True, is_shifted=True)
+    if not _mistake_with(subject, memory, shape, together):
         return None
     stage = corner_failure(subject, memory, shape)
     if stage is not None:
         return stage
     small = subject.domain.padded(Shape(*SPECIAL, shape.k))
     for special in EACH_SPECIAL:
+        if special.has_nan and not with_nan:
+            continue
         mistake = _mistake_with(subject, memory, shape, special)
         if mistake and not _mistake_with(subject, memory, small, special):
             return failed(CORNERS, f"at {shape} {special.words}, though not at {small}: {mistake}")
