@@ -192,6 +192,7 @@ BACK = "put the puzzle's kernel back"
         ("tiles", "__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C"),
         ("tiles", STARTS["tiles"].replace("// grid", "// Grid of blocks"), "states no launch"),
         ("tile", STARTS["tiles"], "neighbours, accumulator"),
+        ("", STARTS["tiles"], "neighbours, accumulator"),
     ],
 )
 def test_a_cell_without_a_kernel_and_an_unknown_puzzle_are_errors_that_say_so(name, source, says):
