@@ -74,11 +74,13 @@ def answers(cell_source: str) -> str:
 
 
 def test_each_bet_is_asked_before_its_folded_answer():
-    asked = [cell.source for cell in CELLS if "**Bet:**" in cell.source]
+    asked = [place for place, cell in enumerate(CELLS) if "**Bet:**" in cell.source]
     assert len(asked) == 3
-    for source in asked:
+    for place in asked:
+        source = CELLS[place].source
         assert source.index("**Bet:**") < source.index("<details>")
         assert source.count("<details>") == source.count("</details>") == 1
+        assert CELLS[place + 1].metadata["jupyter"]["outputs_hidden"], "until the cell runs"
 
 
 def per_fma(name: str) -> float:
