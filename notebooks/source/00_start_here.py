@@ -115,11 +115,16 @@ lab.setting_effect("vectorized", [256, 1024, 4096], l2="warm")
 # number formats, for products on the GPU's tensor cores.)
 
 # %%
-print(f"  {'setting':10} {'unbiased':12} {'biased':17} pitfall")
+import pandas as pd
+
+switches = []
 for pitfall in worklog.settings.PITFALLS:
     biased = ", ".join(map(str, pitfall.biased))
-    settings = f"{pitfall.unbiased!s:12} {biased:17}"
-    print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")
+    switches.append(
+        (pitfall.setting, pitfall.article or "", pitfall.unbiased, biased, pitfall.title)
+    )
+columns = ["setting", "gremlin", "unbiased", "biased", "pitfall"]
+pd.DataFrame(switches, columns=columns).set_index("setting")
 
 # %% [markdown]
 # ## 4. How far is up?
