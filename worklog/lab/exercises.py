@@ -113,7 +113,9 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
 
 def is_number(value: object) -> bool:
     """Return whether a value is a finite number. True and False are none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:

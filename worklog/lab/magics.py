@@ -185,13 +185,13 @@ def compile_errors(error: Exception, source: str) -> str:
 
 def _error_at_the_end(log: str) -> str:
     """Return the compiler's error at the end of a cell, such as a missing brace, or ""."""
-    found = re.search(r"^At end of source: (?:catastrophic )?error[^:]*: (.+)$", log, re.MULTILINE)
-    if found is None:
+    error = re.search(r"^At end of source: (?:catastrophic )?error[^:]*: (.+)$", log, re.MULTILINE)
+    if error is None:
         return ""
-    message = f"{FILE}: at its end: {found[1]}"
-    opened = re.search(rf"^{FILE}[:(](\d+)\)?: note[^:]*: (.+)$", log, re.MULTILINE)
-    if opened:
-        message += f", {opened[2]} in line {opened[1]}"
+    message = f"{FILE}: at its end: {error[1]}"
+    brace = re.search(rf"^{FILE}[:(](\d+)\)?: note[^:]*: (.+)$", log, re.MULTILINE)
+    if brace:
+        message += f", {brace[2]} in line {brace[1]}"
     return message
 
 

@@ -365,7 +365,7 @@ def _failed(puzzle: Puzzle, checked: Checked) -> Graded:
     causes = [finding.kind for finding in checked.findings if finding.is_error]
     if not causes and verdict.where is not None:
         causes = [ALL_WRONG if verdict.where.is_everywhere else SOME_WRONG]
-    if causes == [ALL_WRONG] and NEVER_WRITTEN in verdict.reason:
+    if causes == [ALL_WRONG] and NEVER_WRITTEN in (verdict.reason or ""):
         causes = [NONE_WRITTEN]
     if not causes and verdict.failed is not None:
         causes = [verdict.failed.name]
