@@ -19,28 +19,26 @@
 #
 # Every cell runs with and without a GPU. With one, it measures. Without, it takes recordings of an NVIDIA H200 and an
 # H100 that ship with the package. A label at each table and chart says which.
+#
+# **New concepts:** the ladder, what a warp touches, the gate, the harness, a run and its label.
+#
+# You need a few words of CUDA, which [03_the_ground](03_the_ground.ipynb) draws. A *kernel* is a function that runs on
+# the GPU, and to start it is a *launch*. Many *threads* run its code, each with its own index. 32 threads are a *warp*,
+# which executes each instruction for all of them at once: they are its *lanes*. Up to 32 warps are a *block*, and all
+# blocks of a launch are the *grid*. A block computes a rectangle of C, its *tile*. It runs on one of the GPU's
+# multiprocessors (*SMs*), whose *shared memory* its threads share. A thread computes in its *registers*. What it loads
+# comes from the card's memory (*DRAM*) through two caches: *L2*, which all SMs share, and *L1* in each SM.
+#
+# ## 1. One idea
+#
+# Our kernels all compute the product of two matrices, C = A·B, in *FP32*: the `float` of C. Each adds one idea to the
+# kernel before it, a *rung* of the ladder. In the first rung, `naive`, the 32 threads of a warp compute neighbouring
+# rows of C. In the second, `coalesced`, neighbouring columns. This is the whole difference:
 
 # %%
 import worklog
 from worklog import lab, plots
 
-run = worklog.results(shapes=[1024, 4096])
-plots.ladder(run, 4096)
-
-# %% [markdown]
-# All these kernels compute the same product, C = A·B in FP32. Each adds one idea to the one before it, a *rung* of the
-# ladder. Bars show this run, and cuBLAS is NVIDIA's library. Hollow circles are the shares of cuBLAS that the article
-# “Benchmarking without lying to yourself” states, on the scale at the top. It names an H100, but siboehm measured them
-# on an RTX A6000 (see the README of SGEMM_CUDA): the same idea gains different amounts on different GPUs.
-#
-# **New concepts:** the ladder, what a warp touches, the gate, the harness, a run and its label.
-#
-# ## 1. One idea
-#
-# In the first rung, `naive`, the 32 threads of a warp compute neighbouring rows of C. In the second, `coalesced`,
-# neighbouring columns. This is the whole difference:
-
-# %%
 lab.diff("naive", "coalesced")
 
 # %% [markdown]
@@ -52,8 +50,10 @@ lab.diff("naive", "coalesced")
 lab.access("naive")
 
 # %% [markdown]
-# L1 looks up one line of 128 bytes at a time. A warp needs 33 such lookups for a multiply-add, and 2 after the change.
-# How many times as fast is `coalesced`? Bet before you look.
+# Memory moves in *sectors* of 32 bytes, and L1 looks up one *line* of 128 bytes at a time. A warp needs 33 such
+# *lookups* for a multiply-add (one `acc += a * b` of each lane), and 2 after the change. How many times as fast is
+# `coalesced`? Bet before you look. (The answer also names the *floors*. A floor is the least time that the counts of a
+# kernel allow.)
 
 # %%
 lab.bet("coalesced")
@@ -65,22 +65,33 @@ lab.bet("coalesced")
 #
 # </details>
 #
-# The floors are the least times that the counts allow. They are known without a GPU, and for the first steps they
-# give the direction and most of the size. What is missing is the question of [04_one_idea_a_picture](04_one_idea_a_picture.ipynb).
+# The floors are known without a GPU, and for the first steps they give the direction and most of the size. What is
+# missing is the question of [04_one_idea_a_picture](04_one_idea_a_picture.ipynb).
 #
 # ## 2. Gate, then time
 #
-# A kernel must pass the gate before it is timed. The gate checks the result exactly on integer inputs, on edge shapes
-# and at the size that is measured, and then checks the precision on the data that is timed. After that, the harness
-# launches the kernel and cuBLAS alternately, with a cold L2 and a watched clock, until the interval of the median is
-# narrow.
+# A kernel must pass the *gate* before it is timed. The gate checks the result exactly on integer inputs, on edge shapes
+# and at the size that is measured, and then checks the precision on the data that is timed. After that, the *harness*,
+# the code that times, launches the kernel and cuBLAS (NVIDIA's library) alternately, with a cold L2 and a watched
+# clock, until the interval of the median is narrow. A multiply-add counts as two operations (FLOP), and a TFLOP/s is
+# 10¹² of them in a second.
 
 # %%
+run = worklog.results(shapes=[1024, 4096])
 run
 
 # %% [markdown]
 # Every time has a 95 % interval (`±95 %`): without one, you cannot tell whether two kernels differ. The last row
-# measures cuBLAS against itself, and shows how much two identical kernels differ in this harness.
+# measures cuBLAS against itself, and shows how much two identical kernels differ in this harness. This is the whole
+# ladder at 4096:
+
+# %%
+plots.ladder(run, 4096)
+
+# %% [markdown]
+# Hollow circles are the shares of cuBLAS that the article “Benchmarking without lying to yourself” states, on the scale
+# at the top. It names an H100, but siboehm measured them on an RTX A6000 (see the README of SGEMM_CUDA): the same idea
+# gains different amounts on different GPUs.
 #
 # ## 3. A number that looks right
 #
@@ -100,20 +111,27 @@ lab.setting_effect("vectorized", [256, 1024, 4096], l2="warm")
 
 # %% [markdown]
 # The effect depends on the size, so one size doesn't test a harness. These are all switches. Those with a number are
-# the article's four gremlins; the article does not name the others.
+# the article's four mistakes, its *gremlins*; the article does not name the others. (`tf32` and `bf16` are shorter
+# number formats, for products on the GPU's tensor cores.)
 
 # %%
-print(f"  {'setting':10} {'unbiased':12} {'biased':17} pitfall")
+import pandas as pd
+
+switches = []
 for pitfall in worklog.settings.PITFALLS:
     biased = ", ".join(map(str, pitfall.biased))
-    settings = f"{pitfall.unbiased!s:12} {biased:17}"
-    print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")
+    switches.append(
+        (pitfall.setting, pitfall.article or "", pitfall.unbiased, biased, pitfall.title)
+    )
+columns = ["setting", "gremlin", "unbiased", "biased", "pitfall"]
+pd.DataFrame(switches, columns=columns).set_index("setting")
 
 # %% [markdown]
 # ## 4. How far is up?
 #
-# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. The dashed line is the peak of
-# FP32 by its data sheet.
+# The roofline shows the limits of the hardware: the rate that memory allows, by how many operations a kernel does per
+# byte (FLOP per byte), and the rate of the multiply-adds. Solid lines were measured on this GPU. The dashed line is the
+# peak of FP32 by its data sheet.
 
 # %%
 plots.roofline(run, 4096)

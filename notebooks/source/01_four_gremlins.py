@@ -87,9 +87,10 @@ print(
 # %% [markdown]
 # So on this card, in these runs, watching was enough: at one clock, the four settings agree within the noise. None of
 # these runs locked the clock, so they don't show what a lock would do. And don't conclude that clocks don't matter!
-# Nothing pulled them down here. Power does: `split`, which multiplies on tensor cores, runs into the limit of the card.
-# Its clock is 1670 MHz, 16 % below the 1978 MHz of cuBLAS ([notebook 10](10_fp32_on_tensor_cores.ipynb)). No lock keeps
-# a clock that the power doesn't allow. What remains is to read it with each sample, and to say it beside the number.
+# Nothing pulled them down here. Power does: `split`, which multiplies on tensor cores (units for small matrix products),
+# runs into the limit of the card. Its clock is 1670 MHz, 16 % below the 1978 MHz of cuBLAS
+# ([notebook 10](10_fp32_on_tensor_cores.ipynb)). No lock keeps a clock that the power doesn't allow. What remains is to
+# read it with each sample, and to say it beside the number.
 #
 # Not all kernels are like that: section 5 of [15_harnesses_compared](15_harnesses_compared.ipynb) has others.
 #
@@ -122,7 +123,8 @@ for timer in ("events", "host"):
     print(f"cuBLAS at 256, timer = {timer}: {m.us * m.ratio:.1f} µs")
 
 # %% [markdown]
-# The fix is a pair of events in the stream of the kernel: the GPU itself records their times. Events have a pitfall
+# The fix is a pair of events around the kernel, in the same queue (a *stream*): the GPU itself records their times.
+# Events have a pitfall
 # that the article doesn't name. If the queue is empty, the GPU records the first event at once and then waits for the
 # host to launch the kernel. This launch bubble is the second mistake of the first picture. A blocking kernel in front
 # removes it: everything is queued before the first event is recorded.
@@ -146,15 +148,16 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %% [markdown]
 # **What happened:** the effect ends before. At 2048 the matrices fit into the 60 MiB of an H200's L2, and this kernel
-# gains nothing. What it gains below is not bandwidth either, but latency: it waits for each K tile
-# ([07_roofline](07_roofline.ipynb), section 4, counts the cycles). If you test a harness only at 2048 or 4096, you
-# don't see that it needs a flush. (The picture states rates: where a time falls by a percentage, the rate rises by a
+# gains nothing. What it gains below is not *bandwidth* (bytes per second) either, but *latency* (how long a load takes): it
+# waits for each tile along K ([07_roofline](07_roofline.ipynb), section 4, counts the cycles). If you test a harness
+# only at 2048 or 4096, you don't see that it needs a flush. (The picture calls DRAM HBM, its type, and states rates:
+# where a time falls by a percentage, the rate rises by a
 # larger one.)
 #
 # ## Gremlin 4: the cold start
 #
-# The first launch of a kernel has costs that later ones don't have, such as loading its module. **What we believed:**
-# the clock is still rising then, too.
+# The first launch of a kernel has costs that later ones don't have, such as loading its machine code. **What we
+# believed:** the clock is still rising then, too.
 
 # %%
 [unbiased] = worklog.results(["warptiled"], [1024]).measurements

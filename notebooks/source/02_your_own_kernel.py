@@ -27,8 +27,9 @@ import worklog
 from worklog import lab
 
 # %% [markdown]
-# Every kernel here has the parameters `(M, N, K, alpha, A, B, beta, C)`, as the rungs do. It computes row-major
-# C = alpha·A·B + beta·C, where A is M x K and B is K x N. Other orders, such as `(A, B, C, M, N, K)`, are recognised.
+# Every kernel here has the parameters `(M, N, K, alpha, A, B, beta, C)`, as the rungs do. It computes
+# C = alpha·A·B + beta·C, where A is M x K and B is K x N, each stored row after row (*row-major*). Other orders, such
+# as `(A, B, C, M, N, K)`, are recognised.
 # You choose the name, the block and the grid. By default, there is one thread per element of C.
 #
 # **New concepts:** `%%rung`, the signature, the domain, a verdict with a line number, counts next to those of the
@@ -37,8 +38,8 @@ from worklog import lab
 # ## 1. One barrier
 #
 # Each block copies tiles of 16 x 16 to shared memory and multiplies them. It takes whole tiles only, and says so: the
-# gate launches a kernel only inside its domain. **What we believed:** a barrier between the copy and the products is
-# enough.
+# gate launches a kernel only inside its *domain*, the sizes that it takes. **What we believed:** a *barrier* between
+# the copy and the products is enough. That is `__syncthreads()`, where the threads of a block wait for each other.
 
 # %% tags=["varies"] magic_args="mine --block 16,16 --domain 'M % 16 == 0, N % 16 == 0, K % 16 == 0'" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -56,7 +57,8 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# **What happened:** a race, with its two lines of the cell. One thread reads the tile in the inner loop while a faster
+# **What happened:** a race, with its two lines of the cell (Shift+L shows line numbers). One thread reads the tile in
+# the inner loop while a faster
 # one overwrites it for the next iteration. The result of a kernel with a race can be right in most launches, so a
 # comparison of results may not find it. The emulator compares the addresses instead.
 #
@@ -142,7 +144,9 @@ __global__ void four(int M, int N, int K, float alpha, const float* A, const flo
 LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 
 # %% [markdown]
-# What a warp of it touches, step by step:
+# What a warp of it touches, step by step. For global memory (A, B and C), the viewer counts sectors. For shared memory,
+# it counts *wavefronts*: what this memory delivers to a warp in one clock. A *conflict* is a wavefront that another
+# layout would save.
 
 # %%
 four = worklog.Kernel.from_source(FOUR, file="four.cu", **LAUNCH)
@@ -166,7 +170,8 @@ for m in rungs.measurements:
     print(f"{m.kernel:10} {m.us:6.1f} µs at {m.problem}, {rungs.label}")
 
 # %% [markdown]
-# The time of `four` needs a GPU. With one, the next cell tests the prediction.
+# The time of `four` needs a GPU. With one, the next cell tests the prediction. Without one, it waits for the whole gate
+# on the emulator.
 # `worklog.try_kernel` is the function that `%%rung` calls.
 
 # %% tags=["varies"]
@@ -174,7 +179,9 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 
 # %% [markdown]
 # Which line costs what? Next to each line are its share of all instructions, the sectors per global request, and the
-# wavefronts per shared request:
+# wavefronts per shared request. A *request* is a load or store of a warp. Above that are counts of the machine code
+# (SASS), whose multiply-add is FFMA, and the *occupancy*: how many warps an SM holds, as a share of the most that it
+# can.
 
 # %%
 from worklog.kernel.inspection import inspect, report

@@ -81,7 +81,7 @@ ground.grid(access("coalesced"))
 #
 # </details>
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 requests = {
     "32 neighbours of a row": range(32),
     "every second float": range(0, 64, 2),
@@ -95,8 +95,8 @@ ground.touched(requests)
 # In one clock, each bank delivers one word. One such delivery to a warp is a *wavefront*. So a request takes as many
 # wavefronts as its fullest bank has different words.
 #
-# Look at the last two pictures. For global memory they cost the same. In shared memory, a column of an array with 32
-# columns takes 32 wavefronts. With one float of padding in each row, it takes one.
+# Look at the last two pictures. For global memory, where A, B and C are, they cost the same. In shared memory, a column
+# of an array with 32 columns takes 32 wavefronts. With one float of padding in each row, it takes one.
 #
 # ## 3. Five memories
 #
@@ -122,7 +122,7 @@ ground.memories(run)
 # The usual form of this number is the *ridge*: the operations per byte at which computing and moving take the same
 # time. A multiply-add counts as two operations (FLOP).
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 known = run.calibration
 for name, gbs in (("L2", known.l2_gbs), ("DRAM", known.copy_gbs)):
     ridge = 1e3 * known.fp32_tflops / gbs
@@ -162,7 +162,7 @@ print(f"occupancy {resident.share:.0%}, limited by {' and '.join(resident.limite
 #
 # </details>
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 from worklog.kernel.ladder import memory_counts
 
 counted = memory_counts()

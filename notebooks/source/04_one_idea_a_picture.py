@@ -20,7 +20,7 @@
 # Every step has the same order. You write the change, you bet how many times as fast it makes the kernel, and only then
 # do you see what was measured. A puzzle starts with the kernel before the step: change it where it says so and run the
 # cell. In a few seconds the gate says whether it is right, with the lines of a race if there is one. Then every count
-# that shows the idea is compared with our rung's. A hint is about the count that differs. Our solution is below each
+# that shows the idea is compared with our rung's. (*Local* accesses are those to an array that isn't in registers.) A hint is about the count that differs. Our solution is below each
 # puzzle, folded; yours may look different.
 #
 # No GPU is needed: the emulator runs your kernel and counts. Times are measured here, or on the machine of the recording.
@@ -126,8 +126,8 @@ lab.access("naive")
 #
 # Two operators swapped: that is the whole rung. L1 looks up one line of 128 bytes per clock, on each multiprocessor. A
 # warp needed 33 such *lookups* per multiply-add: 32 for A, one for B. Now one of A serves all lanes, and one line holds
-# the 32 floats of B. From 33 to 2: is the kernel 16 times as fast? (Notebook 00 asked you first. Would you bet the same
-# today?)
+# the 32 floats of B: the lanes' accesses are *coalesced*. From 33 to 2: is the kernel 16 times as fast? (Notebook 00
+# asked you first. Would you bet the same today?)
 
 # %%
 lab.bet("coalesced")
@@ -155,7 +155,8 @@ lab.step("coalesced")
 # and barriers, so the floors' ratio is a bet too. It is right if both kernels are above their floors by the same factor.
 #
 # They aren't. `naive` takes 1.01 times its floor: it does nothing but look up lines. `coalesced` takes 1.45 times its
-# floor. So now something takes time that nobody counts. What do its warps wait for? Nsight Compute samples them:
+# floor. So now something takes time that nobody counts. What do its warps wait for? Nsight Compute, NVIDIA's
+# profiler, samples them:
 
 # %%
 from story.tables import waits

@@ -103,7 +103,7 @@ lab.bet("double_buffered")
 display(lab.source("double_buffered", "for (int k0 = 0, buffer", 15))
 display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 lab.step("double_buffered")
 
 # %% [markdown]
@@ -153,8 +153,9 @@ lab.step("autotuned")
 #
 # ## 3. Pipelined fragments
 #
-# The multiply-adds of step k wait until their operands arrive from shared memory. `pipelined` reads the operands of step
-# k+1 before them, also across the barrier between two tiles, so this latency should be hidden. That takes up to 24 more
+# The multiply-adds of step k wait until their operands, a thread's *fragments* of A and B, arrive from shared memory.
+# `pipelined` reads those of step k+1 before them, also across the barrier between two tiles, so this latency should be
+# hidden. That takes up to 24 more
 # registers, and we took a block of 128 x 128 for it instead of 128 x 256: two things change at once. Would you ship it?
 
 # %%
@@ -171,7 +172,7 @@ lab.bet("pipelined")
 display(lab.diff("autotuned", "pipelined", hunks=[3]))
 lab.timeline("pipelined")
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 lab.step("pipelined")
 
 # %% [markdown]
@@ -227,7 +228,7 @@ lab.bet("register_banks")
 display(lab.diff("pipelined", "register_banks", hunks=[1]))
 lab.register_reads("pipelined", "register_banks")
 
-# %%
+# %% jupyter={"outputs_hidden": true}
 lab.step("register_banks")
 
 # %% [markdown]

@@ -28,8 +28,8 @@ plots.roofline(run, 4096)
 counters([rung.name for rung in worklog.LADDER])
 
 # %% [markdown]
-# `naive` keeps L1 busy for 96 % of the time, and nothing else. From `shared` on, the same pipe serves shared memory,
-# up to 90 %. From `conflict_free` on, no pipe of memory is the busiest unit any more: it is the slots in which
+# `naive` keeps L1 busy for 96 % of the time, and nothing else. From `shared` on, the same unit serves shared memory,
+# up to 90 %. From `conflict_free` on, no unit of memory is the busiest unit any more: it is the slots in which
 # instructions start, up to 82 %. At 2048, L2 is at most 10 % busy in any of them, and DRAM 2 %. The counter doesn't separate
 # lookups in L1 from wavefronts of shared memory. The emulator's counts do: the first two rungs have no wavefronts.
 #

@@ -48,6 +48,18 @@ CLIPPED = """page => [...page.querySelectorAll('*')]
     && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
     .map(part => part.outerHTML)"""
 
+# Whether the outline of the part that has the focus is inside each box that cuts off its content.
+OUTLINED = """part => {
+    const style = getComputedStyle(part), inner = part.getBoundingClientRect();
+    const room = parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+    let box = part.parentElement;
+    while (box && getComputedStyle(box).overflowX === 'visible') box = box.parentElement;
+    const outer = box.getBoundingClientRect();
+    return style.outlineStyle === 'solid' && part === document.activeElement
+        && inner.left - room >= outer.left && inner.right + room <= outer.right
+        && inner.top - room >= outer.top && inner.bottom + room <= outer.bottom;
+}"""
+
 
 @pytest.fixture(scope="module")
 def page(opened, lab):
@@ -231,6 +243,7 @@ def test_a_bet_is_placed_by_keyboard_and_only_then_shows_the_answer(opened):
         expect(slider).to_have_attribute("aria-valuetext", "1 times as fast")
         expect(view.get_by_role("img")).to_have_count(0)
         tab_to(page, slider)
+        assert slider.evaluate(OUTLINED)
         page.keyboard.press("End")
         page.keyboard.press("ArrowLeft")
         expect(slider).to_have_attribute("aria-valuetext", "31.6 times as fast")
@@ -238,6 +251,7 @@ def test_a_bet_is_placed_by_keyboard_and_only_then_shows_the_answer(opened):
         page.keyboard.press("Enter")
         expect(view.get_by_role("img")).to_have_attribute("alt", re.compile("your bet: .* 31.6;"))
         expect(view.get_by_role("status")).to_contain_text("you said 31.6")
+        assert view.locator("[tabindex='-1']").evaluate(OUTLINED)
         expect(slider).to_be_disabled()
         page.evaluate(COLLAPSE)
         page.set_viewport_size({"width": 390, "height": 800})

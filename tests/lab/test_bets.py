@@ -106,7 +106,7 @@ def test_a_step_on_tensor_cores_has_no_floors_and_says_why():
     )
 
 
-@pytest.mark.parametrize("factor", [0, -2.0, math.nan, math.inf])
+@pytest.mark.parametrize("factor", [0, -2.0, math.nan, math.inf, "four", True])
 def test_a_bet_is_a_positive_number(factor):
     with pytest.raises(BadSetting, match="out of range"):
         lab.bet("coalesced", factor)

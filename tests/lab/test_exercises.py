@@ -4,6 +4,7 @@ The feedback says why, and not what is right. The notebooks' solutions are grade
 notebooks are executed.
 """
 
+import math
 import re
 
 import pytest
@@ -66,6 +67,8 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("00", "split", "isn't a rung with a time at 256", "shared takes"),
         ("01", {"warmup": "none"}, r"changes the time by [+−]\d+\.\d %. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
+        ("01", {"l2": "hot"}, "'hot' is not a setting.*: choose from", "first"),
+        ("01", {"cache": "warm"}, "no (setting|argument) 'cache'", "first takes"),
         ("12", 3, "their whole range is too narrow", "9 samples"),
         ("12", 6, "begins before the second one. Hint: ", "9 samples"),
         ("12", 12, "fewer are, too", "9 samples"),
@@ -93,6 +96,8 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("04", 0.955, "not a percentage", "95.5"),
         ("04", 97.2, "count sectors, not the bytes", "95.5"),
         ("04", 99.2, r"too large\. Hint: .*stores", "95.5"),
+        ("04", True, "the answer is a share in percent, not True", "95.5"),
+        ("04", math.nan, "the answer is a share in percent, not nan", "95.5"),
         ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
         ("05", CONFLICTS, "conflicts alone", "too"),
         ("05", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),

@@ -94,6 +94,18 @@ def test_every_error_names_its_line_on_the_page(run):
     assert printed.count("is undefined") == 6
 
 
+def test_a_missing_brace_names_the_line_of_the_brace_that_is_open(run):
+    unclosed = CELL.rstrip().removesuffix("}")
+    line = 1 + next(n for n, text in enumerate(unclosed.splitlines()) if text.endswith(") {"))
+    printed = run(unclosed)[1]
+    assert f'cell: at its end: expected a "}}", to match this "{{" in line {line}' in printed
+
+
+def test_a_puzzle_without_a_name_lists_the_puzzles(run):
+    printed = run(CELL.replace("%%rung mine", "%%puzzle"))[1]
+    assert "choose from neighbours, accumulator" in printed
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -148,6 +148,14 @@ def test_an_answer_that_cannot_be_counted_is_not_right(monkeypatch):
     assert "too many accesses" in graded.feedback
 
 
+def test_a_kernel_without_a_body_gets_a_hint_about_its_stores():
+    signature = STARTS["neighbours"].partition("{")[0]
+    graded = attempt("neighbours", f"{signature}{{}}\n")
+    assert (
+        graded.causes == (puzzles.NONE_WRITTEN,) and "stores its elements of C" in graded.feedback
+    )
+
+
 def test_every_limit_and_every_failure_has_a_phrase_and_a_hint():
     names = {name for puzzle in PUZZLES.values() for name in puzzle.all_limits}
     assert names <= {*PHRASES} == {*block_counts(rung("naive")).by_name}
@@ -192,6 +200,7 @@ BACK = "put the puzzle's kernel back"
         ("tiles", "__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C"),
         ("tiles", STARTS["tiles"].replace("// grid", "// Grid of blocks"), "states no launch"),
         ("tile", STARTS["tiles"], "neighbours, accumulator"),
+        ("", STARTS["tiles"], "neighbours, accumulator"),
     ],
 )
 def test_a_cell_without_a_kernel_and_an_unknown_puzzle_are_errors_that_say_so(name, source, says):

@@ -102,8 +102,24 @@ def test_no_answer_is_on_the_page_above_its_bet(above, cell, below, step):
     assert f"How many times as fast as {step.earlier} is {step.later}" in outputs
 
 
-def test_no_rate_is_on_the_page_above_the_last_bet_of_the_ladder():
-    [above] = [above for number, step, above, *_ in BETS if step.later == "warptiled"]
+@pytest.mark.parametrize("source", sources(THE_LADDER), ids=lambda path: path.stem)
+def test_a_stored_answer_is_folded_if_no_viewer_is_between_it_and_its_bet(source):
+    """JupyterLab shows stored outputs: an answer on the screen of its bet would be read first."""
+    is_close = False
+    for cell in nbformat.read(notebook_of(source), as_version=4).cells:
+        if cell.source.startswith("lab.bet("):
+            is_close = True
+        if cell.source.startswith("lab.access("):
+            is_close = False
+        if cell.source.startswith("lab.step(") and is_close:
+            assert cell.metadata["jupyter"]["outputs_hidden"], cell.source
+
+
+@pytest.mark.parametrize(("notebook", "later"), [("00", "coalesced"), ("06", "warptiled")])
+def test_no_rate_is_on_the_page_above_the_last_bet(notebook, later):
+    [above] = [
+        above for number, step, above, *_ in BETS if (number, step.later) == (notebook, later)
+    ]
     rates = [output for earlier in above for output in earlier.get("outputs", [])]
     assert rates and not any("TFLOP/s" in text_of(output) for output in rates)
 

@@ -37,6 +37,32 @@ def test_each_term_is_introduced_once_and_the_glossary_has_it():
     assert all(f">{name}</dt>" in listed for name in names)
 
 
+# Terms that the story's first eight pages don't use in their text.
+LATER = {"pitfall", "ceiling", "u·D", "E1", "E2", "E3"}
+STORY = [source for source in sources() if source.name[:2] <= "07"]
+
+
+def paragraphs() -> list[tuple[str, str]]:
+    """Return each paragraph of 00 to 07 after its notebook: no headings, no lists of concepts."""
+    rows = []
+    for source in STORY:
+        for cell in jupytext.read(source).cells:
+            if cell.cell_type == "markdown":
+                parts = cell.source.split("\n\n")
+                rows += [(source.stem, part) for part in parts if not re.match(r"#|\*\*New", part)]
+    return rows
+
+
+@pytest.mark.parametrize("term", sorted(GLOSSARY.keys() - LATER - EVERYDAY))
+def test_a_term_is_introduced_in_the_paragraph_that_uses_it_first(term):
+    used = re.compile(
+        rf"(?<![\w`]){re.escape(term)}s?(?![\w`])", 0 if term == "SM" else re.IGNORECASE
+    )
+    uses = [(notebook, text) for notebook, text in paragraphs() if used.search(text)]
+    notebook, first = uses[0]
+    assert re.search(rf"\*{re.escape(term)}s?\*", first), f"{notebook}: {first}"
+
+
 def test_a_term_with_an_everyday_meaning_has_no_link():
     page = with_terms("<p>A warp reads a line.</p>")
     assert ">warp</a>" in page and ">line</a>" not in page
@@ -48,11 +74,13 @@ def answers(cell_source: str) -> str:
 
 
 def test_each_bet_is_asked_before_its_folded_answer():
-    asked = [cell.source for cell in CELLS if "**Bet:**" in cell.source]
+    asked = [place for place, cell in enumerate(CELLS) if "**Bet:**" in cell.source]
     assert len(asked) == 3
-    for source in asked:
+    for place in asked:
+        source = CELLS[place].source
         assert source.index("**Bet:**") < source.index("<details>")
         assert source.count("<details>") == source.count("</details>") == 1
+        assert CELLS[place + 1].metadata["jupyter"]["outputs_hidden"], "until the cell runs"
 
 
 def per_fma(name: str) -> float:

@@ -17,6 +17,7 @@ from worklog.kernel import RUNGS, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.kernel.prediction import Bound, bound
 from worklog.lab.assets import BET_SCRIPTS, assets
+from worklog.lab.exercises import is_number
 from worklog.lab.journal import add_to_journal
 from worklog.lab.rung_pages import SIZE
 from worklog.lab.widgets import COLOURS, Widget
@@ -126,7 +127,7 @@ def bet(
     Raises BadSetting for a rung without a step or a factor that isn't positive, BadRunFile, and
     NothingToDraw without a time.
     """
-    if factor is not None and not (factor > 0 and math.isfinite(factor)):
+    if factor is not None and not (is_number(factor) and factor > 0):
         raise BadSetting(f"factor = {factor!r} is out of range: bet a positive number, such as 2")
     compared = step_to(rung, earlier, shape)
     if factor is None:
@@ -216,7 +217,7 @@ def _keep(step: LadderStep, factor: float) -> str:
         right=True,  # the journal prints what was measured
         label=step.label,
     )
-    return problem or "`worklog journal` prints your bets."
+    return problem or "In a terminal, worklog journal prints your bets."
 
 
 def _html(chart: Chart) -> str:

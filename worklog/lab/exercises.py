@@ -40,7 +40,7 @@ from worklog.runs import CUBLAS, open_run, same_card
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.statistics import LEAST_SAMPLES, median
 from worklog.runs.text import format_signed
-from worklog.settings import PITFALLS
+from worklog.settings import PITFALLS, Harness
 from worklog.tune import sweep
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
@@ -96,6 +96,8 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
         return Graded(False, f"there is no answer. Set `answer` to {description}")
     if not isinstance(answer, kind):
         return Graded(False, f"the answer is {description}, not {type(answer).__name__}")
+    if isinstance(answer, Real) and not is_number(answer):
+        return Graded(False, f"the answer is {description}, not {answer}")
     try:
         graded = grade(answer)
     except WorklogError as error:
@@ -107,6 +109,13 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     if problem:
         return replace(graded, feedback=f"{graded.feedback} ({problem})")
     return graded
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number. True and False are none."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
@@ -160,6 +169,7 @@ def _fastest_at_256(name: str) -> Graded:
 
 
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
+    Harness().but(**settings)  # an unknown setting is an error that names it
     if settings.get("warmup") != "none":
         return _graded(
             False, "with the warm-up there is no cold start to see", "begin with warmup = none"

@@ -111,7 +111,7 @@ class RungMagics(Magics):
             clear_output(wait=True)
 
     @magic_arguments()
-    @argument("name", help=f"One of {', '.join(PUZZLES)}.")
+    @argument("name", nargs="?", default="", help=f"One of {', '.join(PUZZLES)}.")
     @cell_magic
     def puzzle(self, line: str, cell: str) -> Graded:
         """Grade the cell's kernel as an answer to a puzzle of notebooks 04 to 06."""
@@ -173,12 +173,26 @@ def compile_errors(error: Exception, source: str) -> str:
     )
     errors = re.findall(pattern, str(error), re.MULTILINE)
     if not errors:
-        return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
+        if not isinstance(error, CompileFailed):
+            return str(error)
+        return _error_at_the_end(str(error)) or str(error).splitlines()[0]
     lines = source.splitlines()
     return "\n".join(
         f"{FILE}:{number}: {message}\n    {lines[int(number) - 1].strip()}"
         for number, message in errors
     )
+
+
+def _error_at_the_end(log: str) -> str:
+    """Return the compiler's error at the end of a cell, such as a missing brace, or ""."""
+    error = re.search(r"^At end of source: (?:catastrophic )?error[^:]*: (.+)$", log, re.MULTILINE)
+    if error is None:
+        return ""
+    message = f"{FILE}: at its end: {error[1]}"
+    brace = re.search(rf"^{FILE}[:(](\d+)\)?: note[^:]*: (.+)$", log, re.MULTILINE)
+    if brace:
+        message += f", {brace[2]} in line {brace[1]}"
+    return message
 
 
 def load(shell: Any) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from worklog.errors import BadSetting, apart
+from worklog.gate.exact import NEVER_WRITTEN
 from worklog.kernel import Kernel, rung
 from worklog.kernel.prediction import bound
 from worklog.lab.block_counts import COUNTED, BlockCount, block_counts
@@ -32,6 +33,7 @@ FLOOR = Shape.of(4096)
 # Counts that depend on how the assembler joins accesses.
 ASSEMBLED = ("wavefronts", "reads", "writes")
 # Causes of a failed check that isn't a finding of the emulator.
+NONE_WRITTEN = "no element is written"
 ALL_WRONG = "all elements"
 SOME_WRONG = "some elements"
 OTHER_FAILURE = "another failure"
@@ -102,6 +104,7 @@ HINTS = {
     "uninitialised-shared": "which elements of the tile does no thread copy before they are read?",
     "divergent-barrier": "all threads of a block must reach the same __syncthreads()",
     "barrier-after-exit": "all threads of a block must reach the same __syncthreads()",
+    NONE_WRITTEN: "each thread stores its elements of C at the end: is that line reached?",
     ALL_WRONG: "follow one thread: which elements of A and B does it multiply, tile by tile?",
     SOME_WRONG: (
         "compare the grid, the block, and the rows and columns of a thread: each element of C "
@@ -362,6 +365,8 @@ def _failed(puzzle: Puzzle, checked: Checked) -> Graded:
     causes = [finding.kind for finding in checked.findings if finding.is_error]
     if not causes and verdict.where is not None:
         causes = [ALL_WRONG if verdict.where.is_everywhere else SOME_WRONG]
+    if causes == [ALL_WRONG] and NEVER_WRITTEN in (verdict.reason or ""):
+        causes = [NONE_WRITTEN]
     if not causes and verdict.failed is not None:
         causes = [verdict.failed.name]
     causes = list(dict.fromkeys(causes))

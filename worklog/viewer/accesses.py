@@ -86,8 +86,10 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     kernel.check(shape)
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
+        count = math.prod(grid)
         raise BadSetting(
-            f"{kernel.name} has {math.prod(grid)} blocks at {shape}: choose one from 0"
+            f"block {block} doesn't exist: {kernel.name} has {count} blocks at {shape}, the first "
+            "is block 0"
         )
     reader = _TraceReader(kernel, shape, grid, block)
     return AccessTrace(kernel, reader.run.label, reader.document())
