@@ -20,7 +20,7 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.ladder.rungs import FP32, TENSOR, equal_shares, ragged, split
 from worklog.kernel.portable import compressed, described, planned
 from worklog.problem import Shape
-from worklog.site import emulator
+from worklog.site import emulator, scripts
 
 COUNTING = "while (true) atomicAdd((int*)C, 1);"
 WRONG = Path(__file__).parents[1] / "exploits" / "wrong"
@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
     compile_once()
     made = tmp_path_factory.mktemp("core")
     (made / "parts.js").write_text(f"const parts = {json.dumps(emulator.parts())};")
-    (made / "index.html").write_text(PAGE.replace("$script", emulator.page_script()))
+    (made / "index.html").write_text(PAGE.replace("$script", scripts.EMULATOR.text()))
     return made
 
 

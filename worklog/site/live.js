@@ -257,7 +257,7 @@ class LivePage {
     }
 
     async saveImage() {
-        const { head, code, lanes, memory, matrices, roll } = this.view;
+        const { head, lanes, memory, matrices, roll } = this.view;
         const parts = [head, lanes, memory, matrices, roll];
         const picture = await pictureOf(parts, "worklog access picture");
         saveAs(picture, `${this.chosenText().replaceAll(/[^\w.-]+/g, "-")}.png`);

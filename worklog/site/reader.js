@@ -59,6 +59,7 @@ for (const place of document.querySelectorAll("[data-widget]")) {
     nearTo(place).then(() => showWidget(place));
 }
 
+/** @type {HTMLDetailsElement} */
 const contents = document.querySelector(".contents details");
 if (contents) {
     const wide = matchMedia(WIDE);
