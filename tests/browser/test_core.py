@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Error
 
 from tests.emulator.helpers import smallest
-from worklog.emulator.core import build, findings, record
+from worklog.emulator.core import findings, record
 from worklog.emulator.reports import BudgetExceeded
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
@@ -73,21 +73,12 @@ def serving(folder):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, core):
     """Return a folder with a page that has the emulator."""
-    compile_once()
     made = tmp_path_factory.mktemp("core")
     (made / "parts.js").write_text(f"const parts = {json.dumps(emulator.parts())};")
     (made / "index.html").write_text(PAGE.replace("$script", scripts.EMULATOR.text()))
     return made
-
-
-def compile_once():
-    """Compile the core for browsers, once in a checkout: that takes a minute."""
-    old = {*build.HERE.glob("core-*.wasm")}
-    path = build.compile_wasm(build.HERE)
-    for other in old - {path}:
-        other.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ SCRIPTS = {
     "rung": Checked(scripts.Script(RUNG_SCRIPTS, ()), ("render",)),
     "cuda_cells": Checked(scripts.Script(("highlighting/cuda_cells.js",), ())),
 }
-for widget, widget_script in scripts.WIDGETS.items():
+for widget, widget_script in {**scripts.WIDGETS, "live": scripts.LIVE_WIDGET}.items():
     SCRIPTS[f"widget-{widget}"] = Checked(widget_script, ("show",))
 
 

@@ -86,7 +86,7 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
     pictures = Pictures("04")
     html = pictures.add(palette_png(LIGHT["paper"], LIGHT["accent"], between), "a <b>", width=30)
     assert [*pictures.files] == ["04-1.png", "04-1_dark.png"]
-    assert 'width="30" height="20" loading="lazy" alt="a &lt;b&gt;"' in html
+    assert 'width="30" height="20"' in html and 'alt="a &lt;b&gt;"' in html
     assert 'media="screen and (prefers-color-scheme: dark)" srcset="04-1_dark.png"' in html
     for name, palette in zip(pictures.files, (LIGHT, DARK), strict=True):
         with Image.open(io.BytesIO(pictures.files[name])) as picture:
@@ -97,6 +97,13 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
         assert (pixels[0, 0] == paper).all(), "the background is the page's"
         assert (pixels[0, 1] == accent).all()
         assert np.abs(pixels[0, 2] - (paper + ink) / 2).max() < 6, "an edge is the same mix"
+
+
+def test_only_the_first_picture_of_a_page_loads_before_a_reader_comes_near():
+    pictures = Pictures("04")
+    first, second = (pictures.add(palette_png(LIGHT["paper"]), "alt", width=1) for _ in range(2))
+    assert "lazy" not in first and 'fetchpriority="high"' in first
+    assert 'loading="lazy"' in second and "fetchpriority" not in second
 
 
 def test_a_picture_in_true_colour_gets_a_palette():

@@ -22,12 +22,16 @@ from worklog.site import scripts
 TOUCHES = (
     "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
 )
+PUZZLE_PAGE = "puzzles.html"
+PUZZLE_TITLE = "Puzzles"
+PUZZLE_ABOUT = "Which of these CUDA kernels is right? They run in the page, which grades them."
 # The header's links: an address, the text, and the pages that belong to it.
 LINKS = (
     ("index.html#story", "Story"),
     ("index.html#ladder", "Ladder"),
     ("index.html#panel", "Panel"),
     ("access.html", "What a warp touches"),
+    (PUZZLE_PAGE, PUZZLE_TITLE),
     ("wrong.html", "What we got wrong"),
     ("glossary.html", "Glossary"),
     ("api.html", "Python"),
@@ -174,19 +178,19 @@ def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
     return document("Kernels that run in this page · worklog", TOUCHES, body, *styles)
 
 
-def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
+def puzzle_page(puzzles: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of puzzles.js.
 
     puzzles: their questions, choices and files (worklog.site.choices)
     """
     body = filled(
         "puzzles.html",
-        header=header("puzzles.html"),
+        header=header(PUZZLE_PAGE),
         script=scripts.PUZZLES.text(),
         puzzles=_in_script(puzzles),
     )
-    about = "Which of these CUDA kernels is right? They run in the page, which grades them."
-    return document(f"{title} · worklog", about, body, assets("panel.css"), read_part("live.css"))
+    title = f"{PUZZLE_TITLE} · worklog"
+    return document(title, PUZZLE_ABOUT, body, assets("panel.css"), read_part("live.css"))
 
 
 def _in_script(data: Any) -> str:

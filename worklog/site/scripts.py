@@ -48,3 +48,5 @@ WIDGETS = {
     "panel": Script(PANEL_SCRIPTS, ("show_panel.js",)),
     "bet": Script(BET_SCRIPTS, ("show_bet.js",)),
 }
+# Of a live site; a reader asks for it.
+LIVE_WIDGET = Script(LIVE.of_lab, (*LIVE.of_site, "show_live.js"))

@@ -32,8 +32,15 @@ def access(kernel: str, still: str, is_live: bool) -> str:
     is_live: whether the site's pages run kernels
     """
     place = _place("access", still, rung=kernel)
-    text = "Run it in the page: other sizes, tiles and mistakes" if is_live else "On a page alone"
-    return place + page_link(f"access.html#{kernel}", text)
+    address = f"access.html#{kernel}"
+    if not is_live:
+        return place + page_link(address, "On a page alone")
+    # A script shows the button.
+    starter = '<button type="button" data-run hidden>Run it here</button>'
+    return place + (
+        f'<p class="more"><span class="worklog">{starter}</span> '
+        f'<a href="{address}">Run it in the page: other sizes, tiles and mistakes →</a></p>'
+    )
 
 
 def panel(call: LabCall, still: str) -> str:
@@ -78,12 +85,15 @@ def viewed(bodies: Iterable[str]) -> list[str]:
     return [*kernels]
 
 
-def files(kernels: Iterable[str]) -> dict[str, bytes]:
+def files(kernels: Iterable[str], *, is_live: bool) -> dict[str, bytes]:
     """Return the widgets' scripts, and the accesses of rungs, by file name.
 
     kernels: the rungs that pages show in the access viewer
+    is_live: whether the site's pages run kernels
     """
     files_by_name = {}
+    if is_live:
+        files_by_name["widget-live.js"] = _content("live", scripts.LIVE_WIDGET)
     for widget, script in scripts.WIDGETS.items():
         files_by_name[f"widget-{widget}.js"] = _content(widget, script)
     for kernel in kernels:
