@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import axe_findings
 from tests.browser.test_core import folder, page  # noqa: F401
 from tests.browser.test_site import OVERFLOW
-from worklog.kernel.ladder import rung
+from worklog.kernel.ladder import TENSOR, rung
 from worklog.kernel.portable import compressed
 from worklog.problem import Shape
 from worklog.site import choices, live
@@ -135,6 +135,12 @@ def test_each_mistake_has_its_finding_at_its_line_in_the_page(viewer, kernel):
         assert {(mistake.kind, number) for number in numbers} & found, mistake.name
         if mistake.old.count("\n") == mistake.new.count("\n"):
             assert {(mistake.kind, number) for number in numbers} & (found - right), mistake.name
+
+
+@pytest.mark.parametrize("name", [kernel.name for kernel in TENSOR])
+def test_a_rung_on_tensor_cores_is_right_in_the_page(viewer, name):
+    choose(viewer, rung=name)
+    expect(viewer.get_by_role("status").first).to_contain_text("No findings. All ")
 
 
 def test_the_finding_s_line_is_marked_and_its_button_scrolls_to_it(viewer):

@@ -12,6 +12,7 @@ import pytest
 
 from worklog.errors import CompileFailed, WorklogError
 from worklog.kernel import rung
+from worklog.kernel.emulated import ARCH
 from worklog.kernel.portable import planned
 from worklog.problem import Shape
 from worklog.site import build, live
@@ -84,6 +85,12 @@ def test_a_file_has_the_decoded_kernel_at_each_size_of_the_menu():
     assert sizes == ["256x256x32", "128x128x128", "256x256x256", "253x251x33"]
     outside = [size["outside"] for size in variant.entry()["sizes"]]
     assert outside == [False, False, False, True]
+
+
+def test_the_sizes_of_a_dispatcher_need_one_tile():
+    [variant] = live.tiles(rung("split"))
+    kernels = [rung("split").at(shape, ARCH) for shape in variant.shapes]
+    assert len(kernels) > 1 and len({str(kernel.template) for kernel in kernels}) == 1
 
 
 def test_a_size_with_edges_needs_as_many_blocks_and_a_step_more():

@@ -64,6 +64,12 @@ async function runHere(starter, place) {
     await widgets.get(place);
     place.dataset.widget = "live";
     await showWidget(place);
+    if (place.dataset.state === "failed") {
+        starter.disabled = false;
+        return;
+    }
+    place.querySelector("select").focus({ preventScroll: true });
+    starter.remove();
 }
 
 const widgets = new Map(); // by place, a promise
