@@ -225,8 +225,8 @@ def test_the_state_is_saved_as_a_picture_of_the_viewer(viewer):
 def test_a_program_that_cannot_be_loaded_is_said_and_another_one_runs(opened, site):
     shown, noted = opened
     shown.goto("about:blank")
-    open_at(shown, site, "")
     shown.route("**/program-coalesced.js", lambda route: route.abort())
+    open_at(shown, site, "")
     menu(shown, "rung").select_option("coalesced")
     expect(shown.locator("#live")).to_have_attribute("data-state", "failed")
     expect(shown.get_by_role("status").first).to_contain_text(
