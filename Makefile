@@ -58,12 +58,13 @@ gpu-commands: $(DEV_STAMP) ; @$(PY) -m pytest $(COMMANDS) $(ARGS)
 live: $(DEV_STAMP) ; @$(PY) -m pytest -n 6 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
 untimed: $(DEV_STAMP) ; @$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
 
-check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
+check: $(DEV_STAMP) ## check style, formatting and types of Python, C and JavaScript, and which room imports which
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(VENV)/bin/clang-format --dry-run -Werror worklog/emulator/core/*.[ch]
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(PY) -m tests.site.scripts
 
 site: $(DEV_STAMP) ## write the web site into site/, with a viewer that runs kernels: up to a minute
 	@$(PY) -m worklog site $(ARGS)

@@ -17,14 +17,20 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from filelock import FileLock
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+
+from tests.helpers import typed
+from tests.lab.grid import part_of_the_recording
+from worklog.cli import options
+from worklog.emulator.core import build
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
@@ -69,6 +75,7 @@ FINDINGS = """part => axe.run(
     contrasts: found.passes.filter(rule => rule.id === "color-contrast").flatMap(rule => rule.nodes)
         .filter(node => node.any.some(check => check.data?.contrastRatio)).length,
 }))"""
+SITE_S = 900  # until a site is written, on a busy machine
 OTHERS = "pitfalls that the article doesn't name"
 
 
@@ -79,6 +86,61 @@ class Lab:
     url: str
     token: str
     folder: Path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of a site wait for it."""
+    for item in items:
+        if {"core", "written"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.timeout(SITE_S))
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """Return a folder that all workers share, for what is made once."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def core(shared):
+    """Compile the core for browsers, once in a checkout: that takes a minute."""
+    with FileLock(shared / "core.lock"):
+        old = {*build.HERE.glob("core-*.wasm")}
+        path = build.compile_wasm(build.HERE)
+        for other in old - {path}:
+            other.unlink()
+    return path
+
+
+@dataclass(frozen=True)
+class WrittenSite:
+    """A site, and what the command printed with every line of its progress."""
+
+    folder: str
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def written(shared, core):
+    """Write the site, with a part of the panel's recording. The first worker writes it for all."""
+    made = shared / "site"
+    record = shared / "site.json"
+    with FileLock(shared / "site.lock"), pytest.MonkeyPatch.context() as patch:
+        if not record.exists():
+            patch.setattr(options, "LINE_S", 0.0)
+            grid = part_of_the_recording().save(shared / "grid.jsonl")
+            printed = typed("site", "--grid", grid, "--out", made)
+            site = WrittenSite(str(made), printed.stdout, printed.stderr)
+            record.write_text(json.dumps(asdict(site)))
+        return WrittenSite(**json.loads(record.read_text()))
+
+
+@pytest.fixture(scope="session")
+def site(written):
+    """Return the folder of the site."""
+    return Path(written.folder)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,10 @@
 
 import pytest
 
-from tests.browser.test_site import (  # noqa: F401
+from tests.browser.test_site import (
     SCHEMES,
     WIDTHS,
-    folder,
-    grid,
     require_accessible,
-    written,
 )
 
 
@@ -16,11 +13,11 @@ from tests.browser.test_site import (  # noqa: F401
 @pytest.mark.parametrize("width", WIDTHS)
 def test_axe_finds_nothing_in_any_page_and_none_is_wider_than_the_window(
     browser,
-    folder,  # noqa: F811
+    site,
     width,
     scheme,
 ):
-    pages = sorted(folder.glob("*.html"))
+    pages = sorted(site.glob("*.html"))
     assert len(pages) > 20
     for path in pages:
         require_accessible(browser, path, width, scheme)

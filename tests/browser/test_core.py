@@ -13,14 +13,14 @@ import pytest
 from playwright.sync_api import Error
 
 from tests.emulator.helpers import smallest
-from worklog.emulator.core import build, findings, record
+from worklog.emulator.core import findings, record
 from worklog.emulator.reports import BudgetExceeded
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.ladder.rungs import FP32, TENSOR, equal_shares, ragged, split
 from worklog.kernel.portable import compressed, described, planned
 from worklog.problem import Shape
-from worklog.site import emulator
+from worklog.site import emulator, scripts
 
 COUNTING = "while (true) atomicAdd((int*)C, 1);"
 WRONG = Path(__file__).parents[1] / "exploits" / "wrong"
@@ -73,21 +73,12 @@ def serving(folder):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, core):
     """Return a folder with a page that has the emulator."""
-    compile_once()
     made = tmp_path_factory.mktemp("core")
     (made / "parts.js").write_text(f"const parts = {json.dumps(emulator.parts())};")
-    (made / "index.html").write_text(PAGE.replace("$script", emulator.page_script()))
+    (made / "index.html").write_text(PAGE.replace("$script", scripts.EMULATOR.text()))
     return made
-
-
-def compile_once():
-    """Compile the core for browsers, once in a checkout: that takes a minute."""
-    old = {*build.HERE.glob("core-*.wasm")}
-    path = build.compile_wasm(build.HERE)
-    for other in old - {path}:
-        other.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,11 @@ from playwright.sync_api import Page, expect
 from pytest import approx
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
-from tests.helpers import small_run, typed
+from tests.helpers import small_run
 from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
-from worklog.cli import options
 from worklog.errors import WorklogError
-from worklog.kernel import LADDER, RUNGS
-from worklog.kernel.ladder import FP32
+from worklog.kernel import RUNGS
 from worklog.lab.answers import Answer, Answers
 from worklog.lab.bets import step_to
 from worklog.lab.listings import diff
@@ -74,25 +72,10 @@ def grid():
     return part_of_the_recording()
 
 
-@pytest.fixture(scope="module")
-def written(grid, tmp_path_factory):
-    """Return the site's folder, and what the command printed with every line of its progress."""
-    made = tmp_path_factory.mktemp("site")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(options, "LINE_S", 0.0)
-        return made, typed("site", "--grid", grid.save(made.with_name("grid.jsonl")), "--out", made)
-
-
-@pytest.fixture(scope="module")
-def folder(written):
-    """Return the site in the file system."""
-    made, printed = written
-    assert printed.stdout.startswith(f"{made / 'index.html'} opens in any browser: ")
-    return made
-
-
 def test_each_step_of_a_site_is_reported_in_order_until_all_are_done(written):
-    steps = re.findall(r"^(\d+) of (\d+) after \d+ s: (.+)$", written[1].stderr, re.MULTILINE)
+    index = Path(written.folder, "index.html")
+    assert written.stdout.startswith(f"{index} opens in any browser: ")
+    steps = re.findall(r"^(\d+) of (\d+) after \d+ s: (.+)$", written.stderr, re.MULTILINE)
     total = int(steps[0][1])
     assert [(int(done), int(of)) for done, of, _ in steps] == [(n, total) for n in range(total)]
     for doing in ("answer 0 of ", "notebook 14_", "chart peers", "programs of ragged"):
@@ -100,8 +83,8 @@ def test_each_step_of_a_site_is_reported_in_order_until_all_are_done(written):
 
 
 @pytest.fixture(scope="module")
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def files(site):
+    return {path.name: path.read_bytes() for path in site.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +93,11 @@ def pages(files):
 
 
 @pytest.fixture(scope="module")
-def opened(folder, browser):
+def opened(site, browser):
     """Yield the first page, and what the browser complains about or requests from outside."""
-    path = folder / "index.html"
+    path = site / "index.html"
     noted = list[str]()
-    inside = (folder.as_uri(), "data:,")
+    inside = (site.as_uri(), "data:,")
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
     shown.on("console", lambda message: noted.append(message.text))
     shown.on("pageerror", lambda error: noted.append(str(error)))
@@ -258,29 +241,29 @@ def require_accessible(browser, path, width, scheme):
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 @pytest.mark.parametrize("name", ["01_four_gremlins.html", "05_work_per_thread.html", "api.html"])
 def test_axe_finds_nothing_and_a_page_is_not_wider_than_the_window(
-    browser, folder, name, width, scheme
+    browser, site, name, width, scheme
 ):
-    require_accessible(browser, folder / name, width, scheme)
+    require_accessible(browser, site / name, width, scheme)
 
 
 @pytest.mark.parametrize("name", ["index.html", "01_four_gremlins.html", "05_work_per_thread.html"])
-def test_a_first_load_is_small(browser, folder, name):
+def test_a_first_load_is_small(browser, site, name):
     shown = browser.new_page(viewport={"width": 390, "height": 844})
-    loaded = {folder / name}
-    shown.on("request", lambda asked: loaded.add(folder / Path(asked.url).name))
-    shown.goto((folder / name).as_uri())
+    loaded = {site / name}
+    shown.on("request", lambda asked: loaded.add(site / Path(asked.url).name))
+    shown.goto((site / name).as_uri())
     shown.wait_for_load_state("networkidle")
     files = [path for path in loaded if path.is_file()]
     compressed = sum(len(gzip.compress(path.read_bytes())) for path in files)
     assert compressed < MOST_BYTES.get(name, MOST_BYTES["chapter"]), sorted(loaded)
-    assert folder / "data.js" not in loaded, "it is for readers who come near to the panel"
+    assert site / "data.js" not in loaded, "it is for readers who come near to the panel"
     shown.close()
 
 
-def test_nothing_jumps_while_a_chapter_is_read(browser, folder):
+def test_nothing_jumps_while_a_chapter_is_read(browser, site):
     shown = browser.new_page(viewport={"width": 1280, "height": 900})
     shown.add_init_script(SHIFTS)
-    shown.goto((folder / "04_one_idea_a_picture.html").as_uri())
+    shown.goto((site / "04_one_idea_a_picture.html").as_uri())
     height = shown.evaluate("document.documentElement.scrollHeight")
     for top in range(0, height, 600):
         shown.mouse.wheel(0, 600)
@@ -291,10 +274,10 @@ def test_nothing_jumps_while_a_chapter_is_read(browser, folder):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_background_of_a_chart_is_the_page_s(browser, folder, scheme):
+def test_the_background_of_a_chart_is_the_page_s(browser, site, scheme):
     shown = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     for name in ("04_one_idea_a_picture.html", "index.html"):
-        shown.goto((folder / name).as_uri())
+        shown.goto((site / name).as_uri())
         chart = shown.locator(".chart img").first
         chart.scroll_into_view_if_needed()
         shown.wait_for_function("() => document.querySelector('.chart img').naturalWidth > 0")
@@ -308,13 +291,13 @@ def test_the_background_of_a_chart_is_the_page_s(browser, folder, scheme):
 
 
 @pytest.fixture
-def chapter(browser, folder):
+def chapter(browser, site):
     """Yield a chapter with bets and viewers; a test fails with any error in it."""
     noted = list[str]()
     shown = browser.new_page(viewport={"width": 1280, "height": 900})
     shown.on("pageerror", lambda error: noted.append(str(error)))
     shown.on("console", lambda message: noted.append(message.text))
-    shown.goto((folder / "04_one_idea_a_picture.html").as_uri())
+    shown.goto((site / "04_one_idea_a_picture.html").as_uri())
     yield shown
     assert noted == []
     shown.close()
@@ -341,10 +324,29 @@ def test_the_viewer_is_in_the_place_of_its_picture_and_answers_to_keys(chapter):
     expect(other.get_by_role("status")).to_contain_text("4 sectors, the least possible")
 
 
-def test_a_viewer_without_its_file_says_so_and_keeps_its_picture(browser, folder):
+def test_a_chapter_s_rung_runs_in_the_place_of_its_viewer_once_a_reader_asks(chapter):
+    loaded = list[str]()
+    chapter.on("request", lambda asked: loaded.append(asked.url.rpartition("/")[2]))
+    place = chapter.locator(
+        '[data-rung="coalesced"]:is([data-widget="access"], [data-widget="live"])'
+    )
+    place.scroll_into_view_if_needed()
+    expect(place).to_have_attribute("data-state", "shown")
+    assert not any(name.startswith(("emulator", "program-", "widget-live")) for name in loaded)
+    address = chapter.evaluate("location.hash")
+    chapter.locator(".cell", has=place).get_by_role("button", name="Run it here").click()
+    checked = place.locator('[data-state="checked"]')
+    expect(checked).to_contain_text("No findings. All ")
+    place.get_by_role("combobox", name="break it").select_option("one step too many along K")
+    expect(checked).to_contain_text("global-out-of-bounds")
+    assert chapter.evaluate("location.hash") == address
+    assert axe_findings(chapter) == [] and chapter.evaluate(OVERFLOW) <= 0
+
+
+def test_a_viewer_without_its_file_says_so_and_keeps_its_picture(browser, site):
     shown = browser.new_page(viewport={"width": 1280, "height": 900})
     shown.route("**/accesses-naive.js", lambda route: route.abort())
-    shown.goto((folder / "04_one_idea_a_picture.html").as_uri())
+    shown.goto((site / "04_one_idea_a_picture.html").as_uri())
     place = shown.locator('[data-widget="access"]').first
     place.scroll_into_view_if_needed()
     expect(place.get_by_role("alert")).to_have_text(
@@ -375,9 +377,9 @@ def test_a_bet_is_placed_by_keyboard_and_opens_what_was_measured(chapter):
     expect(slider).to_be_disabled()
 
 
-def test_the_panel_of_a_chapter_starts_with_the_choices_of_its_cell(browser, folder):
+def test_the_panel_of_a_chapter_starts_with_the_choices_of_its_cell(browser, site):
     shown = browser.new_page(viewport={"width": 1280, "height": 900})
-    shown.goto((folder / "01_four_gremlins.html").as_uri())
+    shown.goto((site / "01_four_gremlins.html").as_uri())
     # A rung and a size that the grid of these tests has.
     shown.evaluate(
         """() => Object.assign(document.querySelector(".panel-widget").dataset,
@@ -533,14 +535,12 @@ def test_every_notebook_is_a_small_page_that_the_first_page_lists_in_the_order_o
     )
 
 
-def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(
-    browser, folder, files, pages
-):
+def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(browser, site, files, pages):
     named = re.findall(r'"(program-[\w-]+\.js)"', pages["access.html"])
     assert len(named) > len(live.rungs())
     assert {*named} == {name for name in files if name.startswith("program-")}
     shown = browser.new_page()
-    shown.goto(f"{(folder / 'access.html').as_uri()}#lane_map/1/2/3")
+    shown.goto(f"{(site / 'access.html').as_uri()}#lane_map/1/2/3")
     expect(shown.locator("#live")).to_have_attribute("data-state", "checked")
     assert shown.evaluate("location.hash") == "#lane_map/1/2/3"
     shown.close()
@@ -548,7 +548,7 @@ def test_the_viewer_of_the_site_runs_kernels_and_has_the_file_of_each(
 
 def test_every_link_has_its_page_and_its_place(files, pages):
     places = {name: {*re.findall(r'\sid="([^"]*)"', html)} for name, html in pages.items()}
-    places["access.html"] |= {rung.name for rung in (*LADDER, *FP32)}
+    places["access.html"] |= {rung.name for rung in live.rungs()}
     places["puzzles.html"] |= {puzzle.name for puzzle in PUZZLES}
     for name, html in pages.items():
         links = re.findall(r'\b(?:href|src|srcset)="(?!data:|https?:)([^"]*)"', html)

@@ -15,8 +15,13 @@ def test_a_page_has_each_statement_of_a_script_and_no_comment():
     assert len(script) < len(source)
 
 
+def test_a_type_is_a_comment():
+    typed = "/** @type {number} */\nconst a = 1;\n  /**\n   * @param {number} b\n   */\nf(b);\n"
+    assert assets.without_comments(typed) == "const a = 1;\nf(b);"
+
+
 def test_the_last_script_of_a_module_exports_what_a_notebook_calls():
-    script = assets.assets(*assets.ACCESS_SCRIPTS)
+    script = assets.widget_module(*assets.ACCESS_SCRIPTS)
     assert script.splitlines()[-1] == "export default { render };"
     assert script.count("export ") == 1
 

@@ -86,7 +86,7 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
     pictures = Pictures("04")
     html = pictures.add(palette_png(LIGHT["paper"], LIGHT["accent"], between), "a <b>", width=30)
     assert [*pictures.files] == ["04-1.png", "04-1_dark.png"]
-    assert 'width="30" height="20" loading="lazy" alt="a &lt;b&gt;"' in html
+    assert 'width="30" height="20"' in html and 'alt="a &lt;b&gt;"' in html
     assert 'media="screen and (prefers-color-scheme: dark)" srcset="04-1_dark.png"' in html
     for name, palette in zip(pictures.files, (LIGHT, DARK), strict=True):
         with Image.open(io.BytesIO(pictures.files[name])) as picture:
@@ -97,6 +97,13 @@ def test_a_picture_is_two_files_in_the_palettes_of_a_light_and_of_a_dark_page():
         assert (pixels[0, 0] == paper).all(), "the background is the page's"
         assert (pixels[0, 1] == accent).all()
         assert np.abs(pixels[0, 2] - (paper + ink) / 2).max() < 6, "an edge is the same mix"
+
+
+def test_only_the_first_picture_of_a_page_loads_before_a_reader_comes_near():
+    pictures = Pictures("04")
+    first, second = (pictures.add(palette_png(LIGHT["paper"]), "alt", width=1) for _ in range(2))
+    assert "lazy" not in first and 'fetchpriority="high"' in first
+    assert 'loading="lazy"' in second and "fetchpriority" not in second
 
 
 def test_a_picture_in_true_colour_gets_a_palette():
@@ -172,17 +179,14 @@ def test_a_cell_of_a_viewer_or_the_panel_has_its_place_with_the_choices():
 
 
 def test_the_files_of_widgets_have_one_function_each_and_the_accesses_of_each_rung():
-    files = widgets.files(["naive"])
-    assert [*files] == [
-        "widget-access.js",
-        "widget-panel.js",
-        "widget-bet.js",
-        "accesses-naive.js",
-    ]
-    for name in ("access", "panel", "bet"):
+    still = ["widget-access.js", "widget-panel.js", "widget-bet.js", "accesses-naive.js"]
+    assert [*widgets.files(["naive"], is_live=False)] == still
+    files = widgets.files(["naive"], is_live=True)
+    assert {*files} == {*still, "widget-live.js"}
+    for name in ("access", "panel", "bet", "live"):
         script = files[f"widget-{name}.js"].decode()
         assert script.startswith(f"worklogWidgets.{name} = (() => {{")
-        assert "export default" not in script and script.count("async function show(") == 1
+        assert "export default" not in script and script.count("function show(") == 1
     text = files["accesses-naive.js"].decode()
     [packed] = re.findall(r'^worklogAccesses\["naive"\] = "([\w+/=]+)";$', text, re.MULTILINE)
     assert [*json.loads(gzip.decompress(base64.b64decode(packed)))] == ["naive"]

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,12 @@ import pytest
 
 from worklog.errors import CompileFailed, WorklogError
 from worklog.kernel import rung
+from worklog.kernel.emulated import ARCH
 from worklog.kernel.portable import planned
 from worklog.problem import Shape
 from worklog.site import build, live
 from worklog.site.front_page import FrontPage
 from worklog.site.mistakes import BANK_CONFLICTS, MISTAKES, UNUSED_SECTORS
-from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
 LEAST_MISTAKES = 20
@@ -86,6 +87,12 @@ def test_a_file_has_the_decoded_kernel_at_each_size_of_the_menu():
     assert outside == [False, False, False, True]
 
 
+def test_the_sizes_of_a_dispatcher_need_one_tile():
+    [variant] = live.tiles(rung("split"))
+    kernels = [rung("split").at(shape, ARCH) for shape in variant.shapes]
+    assert len(kernels) > 1 and len({str(kernel.template) for kernel in kernels}) == 1
+
+
 def test_a_size_with_edges_needs_as_many_blocks_and_a_step_more():
     shape = live.with_edges(Shape(64, 64, 32))
     kernel = rung("naive")
@@ -93,12 +100,9 @@ def test_a_size_with_edges_needs_as_many_blocks_and_a_step_more():
     assert kernel.blocks(shape) == kernel.blocks(Shape(64, 64, 32))
 
 
-def test_each_rung_is_a_step_and_its_tiles_and_mistakes_have_files():
+def test_the_tiles_and_mistakes_of_a_rung_have_files():
     kernel = rung("coalesced")
-    reported = []
-    steps = Steps(lambda done, of, what: reported.append((done, of, what)), 1)
-    files = live.programs([kernel], steps)
-    assert reported == [(0, 1, "programs of coalesced")]
+    files = live.programs(kernel)
     [entry] = live.catalogue([kernel])
     named = [one["file"] for one in (*entry["tiles"], *entry["mistakes"])]
     assert [*files] == named
@@ -106,14 +110,18 @@ def test_each_rung_is_a_step_and_its_tiles_and_mistakes_have_files():
 
 
 def without_the_other_pages(monkeypatch):
-    """Leave a site of one rung, whose panel, chapters and first page aren't written."""
+    """Leave a site of one rung, whose panel, chapters and first page aren't written.
+
+    Its parts are made here: a process wouldn't see what a test replaces.
+    """
+    monkeypatch.setattr(build, "processes", lambda: ThreadPoolExecutor(1))
     monkeypatch.setattr(build.live, "rungs", lambda: (rung("naive"),))
     monkeypatch.setattr(build, "PUZZLES", ())
     monkeypatch.setattr(build, "answers", lambda *_: b"")
     monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
     monkeypatch.setattr(build, "front_page", lambda *_: FrontPage("", {}))
-    monkeypatch.setattr(build.widgets, "files", lambda _: {})
+    monkeypatch.setattr(build.widgets, "files", lambda _, **how: {})
 
 
 def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why(monkeypatch):
@@ -127,12 +135,12 @@ def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why
     page = site.files["access.html"].decode()
     assert "This viewer isn't live" in page and "there is &lt;no&gt; compiler" in page
     assert not any(name.startswith(("program-", "emulator")) for name in site.files)
+    assert "there is &lt;no&gt; compiler" in site.files["puzzles.html"].decode()
 
 
 def test_a_site_with_the_core_has_a_file_for_each_kernel(monkeypatch):
     without_the_other_pages(monkeypatch)
     monkeypatch.setattr(build.emulator, "parts_file", lambda: b"core")
-    monkeypatch.setattr(build, "puzzle_files", lambda _: {})
     site = build.site_files()
     assert site.not_live == "" and site.files["emulator.js"] == b"core"
     for mistake in MISTAKES:
@@ -143,6 +151,6 @@ def test_a_kernel_that_does_not_compile_ends_the_site(monkeypatch):
     without_the_other_pages(monkeypatch)
     broken = rung("naive").with_text("__global__ void sgemm_naive() { nonsense }")
     monkeypatch.setattr(build.emulator, "parts_file", lambda: b"core")
-    monkeypatch.setattr(build, "_programs", lambda _: [broken.program])
+    monkeypatch.setattr(build.live, "rungs", lambda: (broken,))
     with pytest.raises(CompileFailed, match="nonsense"):
         build.site_files()

@@ -597,7 +597,7 @@ class AccessView {
         const by = /Right|Down|\+/.test(key) ? 1 : -1;
         if (key === "Enter") {
             [this.blockChoice, this.warpChoice, this.laneChoice].some((choice) =>
-                choice.openAt(target),
+                choice.openAt(target)
             );
         } else if (key === "+" || key === "-") {
             this.zoomBy(by);
@@ -672,5 +672,3 @@ function render({ model, el }) {
     window.addEventListener("keydown", onKey, true);
     return () => window.removeEventListener("keydown", onKey, true);
 }
-
-export default { render };

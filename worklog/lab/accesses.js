@@ -200,7 +200,7 @@ function tilesOf(shown, accesses) {
 }
 
 // The kind of an access that another rung may also have, such as a read of B in shared memory.
-function roleOf(shown, { kind, name }, element) {
+function roleOf({ kind, name }, element) {
     const memory = GLOBAL.includes(name) ? "global" : "shared";
     const matrix = element?.matrix ?? (memory === "global" ? name : "");
     return `${memory} ${kind.writes ? "write" : "read"} ${matrix}`;
@@ -210,7 +210,7 @@ function roleOf(shown, { kind, name }, element) {
 function rolesOf(shown, accesses) {
     return accesses.map((access) => {
         const element = firstElement(shown, access);
-        return { role: roleOf(shown, access, element), k: placeAlongK(element) ?? 0 };
+        return { role: roleOf(access, element), k: placeAlongK(element) ?? 0 };
     });
 }
 
@@ -300,6 +300,6 @@ function sectorCells(access) {
                 colour: lanes.length ? "used" : "pale",
                 lanes,
             };
-        }),
+        })
     );
 }

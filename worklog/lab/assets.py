@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-# A widget's scripts are one module: the last one uses the names of the files before it.
+# A widget's scripts are one module: the last one uses the names of the files before it, and defines
+# `render`.
 PANEL_SCRIPTS = ("dom.js", "panel.js")
 RUNG_SCRIPTS = ("dom.js", "rung.js")
 BET_SCRIPTS = ("dom.js", "bet.js")
@@ -19,6 +21,16 @@ ACCESS_SCRIPTS = (
     "access.js",
 )
 
+JSDOC = re.compile(r"^ */\*\*.*?\*/$", re.MULTILINE | re.DOTALL)  # types, on their own lines
+
+
+def widget_module(*names: str) -> str:
+    """Return the module of a notebook's widget.
+
+    names: of its scripts
+    """
+    return f"{assets(*names)}\n\nexport default {{ render }};"
+
 
 def assets(*names: str) -> str:
     """Return the texts of files next to this module, one after the other.
@@ -28,14 +40,15 @@ def assets(*names: str) -> str:
     folder = Path(__file__).parent
     texts = [(folder / name).read_text(encoding="utf-8").strip() for name in names]
     return "\n\n".join(
-        _without_comments(text) if name.endswith(".js") else text
+        without_comments(text) if name.endswith(".js") else text
         for name, text in zip(names, texts, strict=True)
     )
 
 
-def _without_comments(script: str) -> str:
-    """Return a script without its indentation and the lines that are comments."""
-    lines = [line.strip() for line in script.splitlines()]
+def without_comments(script: str) -> str:
+    """Return a script without its indentation and the lines that are comments or types."""
+    code = JSDOC.sub("", script)
+    lines = [line.strip() for line in code.splitlines()]
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 

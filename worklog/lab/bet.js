@@ -62,5 +62,3 @@ function render({ model, el }) {
     new BetView(model, page);
     return keepKeys(page);
 }
-
-export default { render };

@@ -16,7 +16,7 @@ from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.kernel.prediction import Bound, bound
-from worklog.lab.assets import BET_SCRIPTS, assets
+from worklog.lab.assets import BET_SCRIPTS, assets, widget_module
 from worklog.lab.exercises import is_number
 from worklog.lab.journal import add_to_journal
 from worklog.lab.rung_pages import SIZE
@@ -80,7 +80,7 @@ class LadderStep:
 class BetView(Widget):
     """A slider for the factor of a step. bet.js draws it, and its chart after the bet."""
 
-    _esm = assets(*BET_SCRIPTS)
+    _esm = widget_module(*BET_SCRIPTS)
     _css = COLOURS + assets("panel.css")
     question = traitlets.Unicode().tag(sync=True)
     ends = traitlets.List([LOWEST, HIGHEST]).tag(sync=True)  # factors at the ends of the slider

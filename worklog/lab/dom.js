@@ -40,8 +40,8 @@ function showOption(list, chosen, absent = []) {
     });
 }
 
-// Decodes the data that worklog.site.pages.packed() encodes.
-async function unpacked(text) {
+// Resolves with the data that worklog.site.pages.packed() encodes.
+function unpacked(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).json();

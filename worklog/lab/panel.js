@@ -228,5 +228,3 @@ function render({ model, el }) {
     new Panel(model, page);
     return keepKeys(page);
 }
-
-export default { render };

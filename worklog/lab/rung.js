@@ -32,5 +32,3 @@ function render({ model, el }) {
     new RungView(model, page);
     return keepKeys(page);
 }
-
-export default { render };

@@ -23,7 +23,14 @@ from worklog.errors import BadSetting, Interrupted, WorklogError, hinted
 from worklog.kernel import LADDER, RUNGS, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.answers import Answers
-from worklog.lab.assets import ACCESS_SCRIPTS, PANEL_SCRIPTS, RUNG_SCRIPTS, assets, palette
+from worklog.lab.assets import (
+    ACCESS_SCRIPTS,
+    PANEL_SCRIPTS,
+    RUNG_SCRIPTS,
+    assets,
+    palette,
+    widget_module,
+)
 from worklog.lab.readings import (
     LAUNCHES,
     RunReadings,
@@ -89,7 +96,7 @@ class AccessView(Widget):
     versus: a second kernel, at the same size, in the same step of its work
     """
 
-    _esm = assets(*ACCESS_SCRIPTS)
+    _esm = widget_module(*ACCESS_SCRIPTS)
     _css = COLOURS + assets("panel.css", "access.css")
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
@@ -133,7 +140,7 @@ class RungView(Widget):
     Raises what `page_of` raises.
     """
 
-    _esm = assets(*RUNG_SCRIPTS)
+    _esm = widget_module(*RUNG_SCRIPTS)
     _css = COLOURS + assets("panel.css")
     table = traitlets.Dict().tag(sync=True)  # what can be chosen
     chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists
@@ -187,7 +194,7 @@ class Panel(Widget):
     Raises BadSetting.
     """
 
-    _esm = assets(*PANEL_SCRIPTS)
+    _esm = widget_module(*PANEL_SCRIPTS)
     _css = COLOURS + assets("panel.css")
     table = traitlets.Dict().tag(sync=True)  # everything that can be chosen
     chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists

@@ -7,23 +7,35 @@ look up what a notebook's kernel would compute.
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.kernel import Kernel, Program
-from worklog.kernel.emulated import build
+from worklog.kernel import Kernel
 from worklog.runs import Run
 from worklog.runs.text import Progress, silent
-from worklog.site import api, emulator, glossary, live, widgets
+from worklog.site import api, choices, emulator, glossary, live, widgets
 from worklog.site.chapters import chapter_pages, chapters, notebooks
-from worklog.site.choices import PUZZLES, choices, kernel_of, puzzle_files
+from worklog.site.choices import PUZZLES, ChoicePuzzle
 from worklog.site.front_page import CHARTS, front_page
-from worklog.site.pages import header, live_viewer, reading_page, viewer
+from worklog.site.pages import (
+    PUZZLE_ABOUT,
+    PUZZLE_PAGE,
+    PUZZLE_TITLE,
+    header,
+    live_viewer,
+    puzzle_page,
+    reading_page,
+    site_page,
+    viewer,
+)
 from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
@@ -39,6 +51,35 @@ class SiteFiles:
     not_live: str  # why its viewer runs no kernels; "" if it does
 
 
+class LiveParts:
+    """What a live site compiles and decodes, in processes beside the one that writes its pages."""
+
+    def __init__(self, pool: Executor, kernels: Sequence[Kernel]) -> None:
+        # The core takes longest, so it comes first.
+        self.core: Future[bytes] = pool.submit(emulator.parts_file)
+        self.programs = {kernel.name: pool.submit(live.programs, kernel) for kernel in kernels}
+        self.puzzles = {puzzle.name: pool.submit(_puzzle, puzzle) for puzzle in PUZZLES}
+
+    def program_files(self, steps: Steps) -> dict[str, bytes]:
+        """Return the files with the decoded kernels. Each rung is a step."""
+        files = dict[str, bytes]()
+        for name, programs in self.programs.items():
+            steps.begin(f"programs of {name}")
+            files |= programs.result()
+        return files
+
+    def puzzle_files(self, steps: Steps) -> dict[str, bytes]:
+        """Return the page of the puzzles, and the files with their kernels."""
+        files = dict[str, bytes]()
+        entries = []
+        for name, puzzle in self.puzzles.items():
+            steps.begin(f"puzzle {name}")
+            entry, content = puzzle.result()
+            entries.append(entry)
+            files[entry["file"]] = content
+        return files | {PUZZLE_PAGE: puzzle_page(entries).encode()}
+
+
 def site_files(
     run: Run | None = None, grid: Run | Path | None = None, progress: Progress = silent
 ) -> SiteFiles:
@@ -52,39 +93,41 @@ def site_files(
     kernels = live.rungs()
     total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS + len(kernels) + len(PUZZLES)
     steps = Steps(progress, total)
-    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1))  # one CPU computes the pages
+    pool = processes()
     try:
-        core = pool.submit(emulator.parts_file)
-        compiling = [pool.submit(build, program) for program in _programs(kernels)]
+        parts = LiveParts(pool, kernels)
         data = answers(grid, steps)
+        # The core takes longest to compile, so the pages are written meanwhile.
+        files = _pages(run, steps, is_live=True)
         steps.begin("the emulator's core for browsers")
-        failure = core.exception()
+        failure = parts.core.exception()
         if isinstance(failure, WorklogError):
             steps.total -= len(PUZZLES)  # which only a live site has
             not_live = str(failure)
-            files = _pages(run, steps, is_live=False)
+            files = _pages(run, Steps(silent, 0), is_live=False)
             files |= _computed_viewer(kernels, steps, not_live)
             return SiteFiles(files | {"data.js": data}, not_live)
-        files = _pages(run, steps, is_live=True)
-        files |= {"data.js": data, "emulator.js": core.result()}
-        files["access.html"] = live_viewer(live.catalogue(kernels)).encode()
-        for compilation in compiling:
-            compilation.result()
-        files |= live.programs(kernels, steps) | puzzle_files(steps)
+        files |= {"data.js": data, "emulator.js": parts.core.result()}
+        catalogue = live.catalogue(kernels)
+        files["access.html"] = live_viewer(catalogue).encode()
+        files["catalogue.js"] = f"const worklogCatalogue = {json.dumps(catalogue)};\n".encode()
+        files |= parts.program_files(steps) | parts.puzzle_files(steps)
         return SiteFiles(files, "")
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _programs(kernels: Sequence[Kernel]) -> list[Program]:
-    """Return what a live site compiles: each takes a second, and is then kept."""
-    variants = list[live.LiveKernel]()
-    for kernel in kernels:
-        variants += [*live.tiles(kernel), *live.broken(kernel)]
-    programs = [variant.kernel.program for variant in variants]
-    for puzzle in PUZZLES:
-        programs += [kernel_of(source).program for source in choices(puzzle)]
-    return programs
+def processes() -> Executor:
+    """Return a pool of as many processes as there are CPUs.
+
+    They are started anew: a copy of this process would lack its threads.
+    """
+    return ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"))
+
+
+def _puzzle(puzzle: ChoicePuzzle) -> tuple[dict[str, Any], bytes]:
+    """Return a puzzle for the page, and its file."""
+    return choices.entry(puzzle), choices.content(puzzle)
 
 
 def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
@@ -101,13 +144,14 @@ def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
     for chapter in written:
         files |= chapter.files
     steps.begin("widgets")
-    return files | widgets.files(widgets.viewed(chapter.body for chapter in written))
+    viewed = widgets.viewed(chapter.body for chapter in written)
+    return files | widgets.files(viewed, is_live=is_live)
 
 
 def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:
-    """Return the page of the access viewer with accesses that are computed here.
+    """Return the pages of a site whose pages run nothing: accesses computed here, and no puzzles.
 
-    reason: why the page can't run kernels
+    reason: why the pages can't run kernels
     """
     documents = []
     for kernel in kernels:
@@ -117,4 +161,13 @@ def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> di
         '<p class="lead">This viewer isn\'t live. It shows accesses that were computed when the '
         f"site was written, because the page can't run kernels: {escape(reason)}.</p>"
     )
-    return {"access.html": viewer(documents, header("access.html"), note).encode()}
+    about = (
+        f'<h1>{PUZZLE_TITLE}</h1>\n<p class="lead">The puzzles need pages that run kernels, and '
+        f"these can't: {escape(reason)}. They are also in the notebooks: "
+        "<code>worklog new notebooks mine</code>.</p>"
+    )
+    puzzles = site_page(PUZZLE_PAGE, PUZZLE_TITLE, PUZZLE_ABOUT, about)
+    return {
+        "access.html": viewer(documents, header("access.html"), note).encode(),
+        PUZZLE_PAGE: puzzles.encode(),
+    }

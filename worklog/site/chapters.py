@@ -13,7 +13,7 @@ from worklog.kernel import RUNGS, source_folder
 from worklog.lab.assets import assets
 from worklog.site import cells, widgets
 from worklog.site.glossary import with_terms
-from worklog.site.pages import reading_page, site_page
+from worklog.site.pages import read_part, reading_page, site_page
 from worklog.site.pictures import Pictures
 from worklog.site.steps import Steps
 
@@ -89,6 +89,7 @@ def chapter_pages(written: list[Chapter]) -> dict[str, str]:
             chapter.summary,
             body,
             assets(*widgets.STYLES),
+            read_part("live.css"),
         )
         for belief in beliefs(chapter.body):
             source = f'<p class="source">{chapter.number} · {chapter.link()}</p>'

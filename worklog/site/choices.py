@@ -22,11 +22,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.portable import compressed, planned
 from worklog.problem import Shape
 from worklog.site.chapters import notebooks
-from worklog.site.pages import puzzle_page
-from worklog.site.steps import Steps
 from worklog.viewer.portable import viewable
 
-TITLE = "Puzzles"
 FILE = "cell"
 SLACK = 1.05  # a right answer's count may be larger than the solution's by this factor
 SOLUTION = re.compile(r"```python\n%%puzzle (\w+)\n(.*?)```", re.DOTALL)
@@ -298,35 +295,28 @@ def _excerpt(lines: list[str], source: str, differing: set[int]) -> str:
     return "\n".join(excerpt) or NOTHING
 
 
-def puzzle_files(steps: Steps) -> dict[str, bytes]:
-    """Return the page of the puzzles, and the files with their kernels."""
-    files = {}
-    entries = []
-    for puzzle in PUZZLES:
-        steps.begin(f"puzzle {puzzle.name}")
-        sources = choices(puzzle)
-        file = f"puzzle-{puzzle.name.replace('_', '-')}.js"
-        documents = [viewable(kernel_of(source), [puzzle.shape]) for source in sources]
-        files[file] = _script(file, documents)
-        entries.append(_entry(puzzle, sources, file))
-    return files | {"puzzles.html": puzzle_page(TITLE, entries).encode()}
+def file_of(puzzle: ChoicePuzzle) -> str:
+    """Return the name of the file with the kernels of a puzzle."""
+    return f"puzzle-{puzzle.name.replace('_', '-')}.js"
 
 
-def _script(file: str, documents: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return a file with the kernels of a puzzle, in the order of its choices."""
+def content(puzzle: ChoicePuzzle) -> bytes:
+    """Return the file with the kernels of a puzzle, in the order of its choices."""
+    documents = [viewable(kernel_of(source), [puzzle.shape]) for source in choices(puzzle)]
     packed = [b64encode(compressed(dict(document))).decode() for document in documents]
-    return f"worklogPrograms[{json.dumps(file)}] = {json.dumps(packed)};\n".encode()
+    return f"worklogPrograms[{json.dumps(file_of(puzzle))}] = {json.dumps(packed)};\n".encode()
 
 
-def _entry(puzzle: ChoicePuzzle, sources: Sequence[str], file: str) -> dict[str, Any]:
+def entry(puzzle: ChoicePuzzle) -> dict[str, Any]:
     """Return a puzzle for the page."""
+    sources = choices(puzzle)
     return {
         "name": puzzle.name,
         "question": puzzle.question,
         "measure": puzzle.measure,
         "about": MEASURES[puzzle.measure],
         "most": most_of(puzzle),
-        "file": file,
+        "file": file_of(puzzle),
         "choices": excerpts(sources, solutions()[puzzle.name]),
     }
 

@@ -51,7 +51,7 @@ class Core {
 
     // Returns a list of the core's, whose address and length the launch has.
     list(launch, field, record) {
-        const count = this.get("Launch", launch, `${field}_count`);
+        const count = Number(this.get("Launch", launch, `${field}_count`));
         const start = this.get("Launch", launch, field);
         return this.bytes(start, count * this.records[record].size).slice();
     }

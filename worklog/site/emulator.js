@@ -4,8 +4,8 @@ const LIMIT_S = 10;
 const DEFAULTS = { shape: 0, inputs: {}, races: true, counts: true, steps: 0 };
 const MOST_STEPS = 100_000; // of a trace; each has 0.8 kB
 
-// Returns the bytes of a compressed file in base64.
-async function unzipped(base64) {
+// Resolves with the bytes of a compressed file in base64.
+function unzipped(base64) {
     const stream = new Blob([bytesOf(base64)]).stream();
     return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }

@@ -1,17 +1,14 @@
-"""The emulator on a page: its scripts and its core, which needs no server.
-
-Scripts are put one after the other: the last one uses the names of the files before it.
-"""
+"""The emulator on a page: its worker's script and its core, which needs no server."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
 from worklog.emulator import portable
+from worklog.site import scripts
 
 
 def parts() -> dict[str, Any]:
@@ -27,7 +24,7 @@ def parts() -> dict[str, Any]:
     return {
         "core": b64encode(core).decode(),
         "layouts": portable.layouts(),
-        "worker": _scripts("records.js", "findings.js", "trace.js", "product.js", "core.js"),
+        "worker": scripts.WORKER.text(),
     }
 
 
@@ -37,13 +34,3 @@ def parts_file() -> bytes:
     Raises WorklogError if the core can't be compiled.
     """
     return f"const emulatorParts = {json.dumps(parts())};\n".encode()
-
-
-def page_script() -> str:
-    """Return the script that runs the emulator on a page."""
-    return _scripts("records.js", "emulator.js")
-
-
-def _scripts(*names: str) -> str:
-    folder = Path(__file__).parent
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)

@@ -23,10 +23,11 @@ from worklog.runner.job import jobs_of
 from worklog.runner.sources import at_4096, holding
 from worklog.runs import CUBLAS, Measurement, Run
 from worklog.runs.sources import in_steps
+from worklog.site import scripts
 from worklog.site.card import card
 from worklog.site.chapters import REFERENCE, Chapter, beliefs
 from worklog.site.ladder import ladder
-from worklog.site.pages import CARD, DARK_SCREEN, document, filled, header, reader_script
+from worklog.site.pages import CARD, DARK_SCREEN, document, filled, header
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
@@ -76,7 +77,7 @@ def front_page(run: Run | None, written: Sequence[Chapter], steps: Steps) -> Fro
         sizes=sizes,
         peers=peers,
         version=__version__,
-        script=reader_script(),
+        script=scripts.READER.text(),
     )
     title = "worklog: SGEMM kernels, checked and timed"
     return FrontPage(document(title, ABOUT, body, assets("panel.css")), pictures)

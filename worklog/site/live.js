@@ -25,8 +25,8 @@ function wasteOf(shown) {
 
 // The access viewer of a document that a run has made.
 class LiveView extends AccessView {
-    constructor(root) {
-        super({ get: (name) => ({ documents: {}, of_page: true })[name] }, root);
+    constructor(root, isPage) {
+        super({ get: (name) => ({ documents: {}, of_page: isPage })[name] }, root);
         this.onChange = () => {};
         this.view.hidden = true;
     }
@@ -59,13 +59,15 @@ class LiveView extends AccessView {
 
 class LivePage {
     // catalogue: what worklog.site.live.catalogue returns
-    constructor(catalogue, root, viewRoot) {
+    // isPage: whether the address has what is chosen
+    constructor(catalogue, root, viewRoot, isPage = true) {
         this.catalogue = catalogue;
+        this.isPage = isPage;
         this.root = root;
         this.chosen = null; // rung, tile, mistake, size and block, each by its place
         this.runs = 0; // of the kernels that have been started
         this.makeControls();
-        this.view = new LiveView(viewRoot);
+        this.view = new LiveView(viewRoot, isPage);
         this.view.onChange = () => this.showAddress();
     }
 
@@ -87,7 +89,7 @@ class LivePage {
         const controls = make(
             "div",
             { class: "controls" },
-            make("label", {}, "rung ", this.rung),
+            ...(names.length > 1 ? [make("label", {}, "rung ", this.rung)] : []),
             make("label", {}, "tile ", this.tile),
             make("label", { class: "breaking" }, "break it ", this.mistake),
             make("label", {}, "M × N × K ", this.size),
@@ -101,7 +103,9 @@ class LivePage {
     }
 
     listen() {
-        window.addEventListener("hashchange", () => this.openAddress());
+        if (this.isPage) {
+            window.addEventListener("hashchange", () => this.openAddress());
+        }
         window.addEventListener("keydown", (event) => this.view.onKey(event), true);
     }
 
@@ -257,7 +261,7 @@ class LivePage {
     }
 
     async saveImage() {
-        const { head, code, lanes, memory, matrices, roll } = this.view;
+        const { head, lanes, memory, matrices, roll } = this.view;
         const parts = [head, lanes, memory, matrices, roll];
         const picture = await pictureOf(parts, "worklog access picture");
         saveAs(picture, `${this.chosenText().replaceAll(/[^\w.-]+/g, "-")}.png`);

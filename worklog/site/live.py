@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from worklog.kernel import LADDER, Kernel
-from worklog.kernel.ladder import FP32
+from worklog.kernel.emulated import ARCH
+from worklog.kernel.ladder import FP32, TENSOR
 from worklog.kernel.portable import compressed
 from worklog.problem import Shape
 from worklog.site.mistakes import MISTAKES, RungMistake
-from worklog.site.steps import Steps
 from worklog.viewer.accesses import default_shape
 from worklog.viewer.portable import viewable
 
@@ -61,13 +61,18 @@ class LiveKernel:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The sizes of the menu: whole tiles, two squares, and a size with edges."""
+        """The sizes of the menu: whole tiles, two squares, and a size with edges.
+
+        A size at which a dispatcher chooses another tile is left out: it needs another program.
+        """
         small = default_shape(self.kernel)
-        shapes = [small]
-        for size in SQUARES:
-            shapes.append(self.kernel.domain.padded(Shape.of(size)))
-        shapes.append(with_edges(small))
-        return list(dict.fromkeys(shapes))
+        squares = [self.kernel.domain.padded(Shape.of(size)) for size in SQUARES]
+        tile = self.kernel.at(small, ARCH).template
+        shapes = []
+        for shape in dict.fromkeys((small, *squares, with_edges(small))):
+            if self.kernel.at(shape, ARCH).template == tile:
+                shapes.append(shape)
+        return shapes
 
     @property
     def about(self) -> str:
@@ -113,7 +118,7 @@ def with_edges(shape: Shape) -> Shape:
 
 def rungs() -> tuple[Kernel, ...]:
     """Return the rungs that the live viewer runs."""
-    return (*LADDER, *FP32)
+    return (*LADDER, *FP32, *TENSOR)
 
 
 def tiles(kernel: Kernel) -> list[LiveKernel]:
@@ -149,11 +154,6 @@ def catalogue(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
     return entries
 
 
-def programs(kernels: Sequence[Kernel], steps: Steps) -> dict[str, bytes]:
-    """Return the files with the decoded kernels. Each rung is a step."""
-    files = {}
-    for kernel in kernels:
-        steps.begin(f"programs of {kernel.name}")
-        for variant in (*tiles(kernel), *broken(kernel)):
-            files[variant.file] = variant.content()
-    return files
+def programs(kernel: Kernel) -> dict[str, bytes]:
+    """Return the files with a rung's decoded kernels."""
+    return {variant.file: variant.content() for variant in (*tiles(kernel), *broken(kernel))}

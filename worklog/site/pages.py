@@ -15,18 +15,23 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from worklog.lab.assets import ACCESS_SCRIPTS, assets, palette
+from worklog.lab.assets import assets, palette
 from worklog.plots.style import DARK, LIGHT
+from worklog.site import scripts
 
 TOUCHES = (
     "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
 )
+PUZZLE_PAGE = "puzzles.html"
+PUZZLE_TITLE = "Puzzles"
+PUZZLE_ABOUT = "Which of these CUDA kernels is right? They run in the page, which grades them."
 # The header's links: an address, the text, and the pages that belong to it.
 LINKS = (
     ("index.html#story", "Story"),
     ("index.html#ladder", "Ladder"),
     ("index.html#panel", "Panel"),
     ("access.html", "What a warp touches"),
+    (PUZZLE_PAGE, PUZZLE_TITLE),
     ("wrong.html", "What we got wrong"),
     ("glossary.html", "Glossary"),
     ("api.html", "Python"),
@@ -110,13 +115,8 @@ def reading_page(
     levels: of the headings in the margin
     """
     text = f'{_contents(body, levels)}<div class="body">{body}</div>'
-    script = f'<script type="module">\n{reader_script()}\n</script>'
+    script = f'<script type="module">\n{scripts.READER.text()}\n</script>'
     return site_page(page, title, about, f"{text}\n{script}", *styles, kind="chapter")
-
-
-def reader_script() -> str:
-    """Return the script of a page whose text has widgets or a table of contents."""
-    return "\n\n".join([assets("dom.js"), read_part("loading.js"), read_part("reader.js")])
 
 
 def _contents(body: str, levels: str) -> str:
@@ -151,7 +151,7 @@ def viewer(accesses: Sequence[Mapping[str, Any]], head: str = "", note: str = ""
         header=head,
         note=note,
         title=escape(title),
-        script=assets(*ACCESS_SCRIPTS),
+        script=scripts.ACCESS.text(),
         data=packed(documents),
     )
     return document(
@@ -171,36 +171,26 @@ def live_viewer(catalogue: Sequence[Mapping[str, Any]]) -> str:
     body = filled(
         "live.html",
         header=header("access.html"),
-        script=_running_script(*ACCESS_SCRIPTS, parts=("picture.js", "live.js")),
+        script=scripts.LIVE.text(),
         catalogue=_in_script(catalogue),
     )
     styles = assets("panel.css", "access.css"), read_part("live.css")
     return document("Kernels that run in this page · worklog", TOUCHES, body, *styles)
 
 
-def puzzle_page(title: str, puzzles: Sequence[Mapping[str, Any]]) -> str:
+def puzzle_page(puzzles: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of puzzles.js.
 
     puzzles: their questions, choices and files (worklog.site.choices)
     """
     body = filled(
         "puzzles.html",
-        header=header("puzzles.html"),
-        script=_running_script("dom.js", parts=("puzzles.js",)),
+        header=header(PUZZLE_PAGE),
+        script=scripts.PUZZLES.text(),
         puzzles=_in_script(puzzles),
     )
-    about = "Which of these CUDA kernels is right? They run in the page, which grades them."
-    return document(f"{title} · worklog", about, body, assets("panel.css"), read_part("live.css"))
-
-
-def _running_script(*names: str, parts: Sequence[str]) -> str:
-    """Return the script of a page that runs kernels.
-
-    names: of the widgets' scripts
-    parts: of the files next to this module that follow the emulator's
-    """
-    scripts = ("loading.js", "records.js", "emulator.js", "programs.js", *parts)
-    return "\n\n".join([assets(*names), *map(read_part, scripts)])
+    title = f"{PUZZLE_TITLE} · worklog"
+    return document(title, PUZZLE_ABOUT, body, assets("panel.css"), read_part("live.css"))
 
 
 def _in_script(data: Any) -> str:

@@ -39,6 +39,7 @@ def answers(run: Run | Path | None, steps: Steps | None = None) -> bytes:
     grid = _grid(run)
     panel = _panel(grid)
     start = panel.chosen
+    panel.unobserve(panel.show, "chosen")  # nobody sees it
     timed = [place for place, pitfall in enumerate(PITFALLS) if pitfall.setting not in SPOKEN]
     choices = [*_choices(panel.answers, grid)]
     begins = Counter(step * len(choices) // ANSWER_STEPS for step in range(ANSWER_STEPS))
@@ -48,7 +49,7 @@ def answers(run: Run | Path | None, steps: Steps | None = None) -> bytes:
         for _ in range(begins[number]):
             steps.begin(f"answer {number} of {len(choices)} of the panel")
         panel.chosen = choice
-        by_choice[_key(choice, timed)] = _places_of_parts(panel.answer, parts)
+        by_choice[_key(choice, timed)] = _places_of_parts(panel.answered(), parts)
     data = {
         "start": start,
         "timed": timed,

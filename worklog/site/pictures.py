@@ -46,11 +46,13 @@ class Pictures:
         name = f"{self.page}-{len(self.files) // 2 + 1}"
         light = f"{name}.png"
         dark = f"{name}_dark.png"
+        # A reader sees the first picture at once, so it loads while the page does.
+        loading = 'loading="lazy"' if self.files else 'fetchpriority="high"'
         self.files[light] = repainted(png, LIGHT)
         self.files[dark] = repainted(png, DARK)
         return (
             f'<picture><source media="{DARK_SCREEN}" srcset="{dark}">'
-            f'<img src="{light}" width="{width}" height="{height}" loading="lazy" '
+            f'<img src="{light}" width="{width}" height="{height}" {loading} '
             f'alt="{escape(alt)}"></picture>'
         )
 

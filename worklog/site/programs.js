@@ -14,7 +14,7 @@ async function programFile(file) {
 }
 
 // Resolves with the page's emulator, which is started once.
-async function emulatorOfPage() {
+function emulatorOfPage() {
     startedEmulator ??= loadScript("emulator.js").then(() => Emulator.of(emulatorParts));
     return startedEmulator;
 }

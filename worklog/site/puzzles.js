@@ -45,7 +45,8 @@ class PuzzleView {
             this.answer.disabled = false;
             this.say("", "");
         });
-        const code = make("pre", { tabindex: 0 }, make("code", {}, text));
+        const lines = text.split("\n").map((line) => make("span", { class: "line" }, line));
+        const code = make("pre", {}, make("code", {}, ...lines));
         return make("label", { class: "choice" }, input, code);
     }
 

@@ -21,6 +21,9 @@ function filesOf({ widget, rung }) {
     if (widget === "access") {
         return [script, `accesses-${rung}.js`];
     }
+    if (widget === "live") {
+        return [script, "catalogue.js"];
+    }
     return widget === "panel" ? [script, "data.js"] : [script];
 }
 
@@ -55,10 +58,33 @@ function markSections(contents) {
     });
 }
 
-for (const place of document.querySelectorAll("[data-widget]")) {
-    nearTo(place).then(() => showWidget(place));
+// Shows the live viewer in the place of the recorded one.
+async function runHere(starter, place) {
+    starter.disabled = true;
+    await widgets.get(place);
+    place.dataset.widget = "live";
+    await showWidget(place);
+    if (place.dataset.state === "failed") {
+        starter.disabled = false;
+        return;
+    }
+    place.querySelector("select").focus({ preventScroll: true });
+    starter.remove();
 }
 
+const widgets = new Map(); // by place, a promise
+for (const place of document.querySelectorAll("[data-widget]")) {
+    widgets.set(place, nearTo(place).then(() => showWidget(place)));
+}
+/** @type {NodeListOf<HTMLButtonElement>} */
+const starters = document.querySelectorAll("button[data-run]");
+for (const starter of starters) {
+    const place = starter.closest(".cell").querySelector("[data-widget]");
+    starter.addEventListener("click", () => runHere(starter, place));
+    starter.hidden = false;
+}
+
+/** @type {HTMLDetailsElement} */
 const contents = document.querySelector(".contents details");
 if (contents) {
     const wide = matchMedia(WIDE);

@@ -18,8 +18,9 @@ function fieldOf(record, buffer, start, field) {
         if (type.endsWith("4")) {
             return type === "i4" ? view.getInt32(4 * place, true) : view.getUint32(4 * place, true);
         }
-        const value =
-            type === "i8" ? view.getBigInt64(8 * place, true) : view.getBigUint64(8 * place, true);
+        const value = type === "i8"
+            ? view.getBigInt64(8 * place, true)
+            : view.getBigUint64(8 * place, true);
         return Number.isSafeInteger(Number(value)) ? Number(value) : value;
     };
     return count === 1 ? read(0) : Array.from({ length: count }, (_, place) => read(place));

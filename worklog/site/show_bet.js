@@ -38,7 +38,8 @@ class BetModel {
 
     save_changes() {
         const { bet, later, measured, label } = this.values;
-        const text = `You said ${factorText(bet)}, and it was ${factorText(measured)} times as fast`;
+        const factor = factorText(measured);
+        const text = `You said ${factorText(bet)}, and it was ${factor} times as fast`;
         this.values.verdict = `${later}: ${text} (${label}).`;
         this.values.reveal = factorRows({ "your bet": bet, measured });
         this.listener();
@@ -49,6 +50,7 @@ class BetModel {
 async function show(place) {
     const values = await unpacked(place.dataset.step);
     const openAnswer = () => {
+        /** @type {HTMLDetailsElement} */
         const answer = document.querySelector(`[data-answer="${place.dataset.rung}"]`);
         if (answer) {
             answer.open = true;

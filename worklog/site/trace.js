@@ -181,8 +181,7 @@ class TraceReader {
         return {
             kernel: kernel.kernel,
             idea: kernel.idea,
-            about:
-                `M, N, K = ${shape.shape.join(", ")} · block ${this.block} of ${grid} · ` +
+            about: `M, N, K = ${shape.shape.join(", ")} · block ${this.block} of ${grid} · ` +
                 `${shape.threads} threads · ${kernel.label}`,
             notes: this.findings.slice(0, MOST_NOTES).map((finding) => this.note(finding)),
             grid: [...shape.grid],

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import rung
-from worklog.lab.assets import ACCESS_SCRIPTS, BET_SCRIPTS, PANEL_SCRIPTS, assets
 from worklog.lab.bets import HIGHEST, LOWEST, LadderStep, step_to
 from worklog.lab.readings import format_value
+from worklog.site import scripts
 from worklog.site.cells import LabCall
-from worklog.site.pages import packed, read_part
+from worklog.site.pages import packed
 from worklog.viewer import accesses
 
 STYLES = ("panel.css", "access.css")
-# The last line of a widget's script, which a script that isn't a module can't have.
-EXPORT = "export default { render };"
 
 
 def access(kernel: str, still: str, is_live: bool) -> str:
@@ -34,8 +32,15 @@ def access(kernel: str, still: str, is_live: bool) -> str:
     is_live: whether the site's pages run kernels
     """
     place = _place("access", still, rung=kernel)
-    text = "Run it in the page: other sizes, tiles and mistakes" if is_live else "On a page alone"
-    return place + page_link(f"access.html#{kernel}", text)
+    address = f"access.html#{kernel}"
+    if not is_live:
+        return place + page_link(address, "On a page alone")
+    # A script shows the button.
+    starter = '<button type="button" data-run hidden>Run it here</button>'
+    return place + (
+        f'<p class="more"><span class="worklog">{starter}</span> '
+        f'<a href="{address}">Run it in the page: other sizes, tiles and mistakes →</a></p>'
+    )
 
 
 def panel(call: LabCall, still: str) -> str:
@@ -80,21 +85,22 @@ def viewed(bodies: Iterable[str]) -> list[str]:
     return [*kernels]
 
 
-def files(kernels: Iterable[str]) -> dict[str, bytes]:
+def files(kernels: Iterable[str], *, is_live: bool) -> dict[str, bytes]:
     """Return the widgets' scripts, and the accesses of rungs, by file name.
 
     kernels: the rungs that pages show in the access viewer
+    is_live: whether the site's pages run kernels
     """
-    scripts = {
-        "widget-access.js": _script("access", ACCESS_SCRIPTS),
-        "widget-panel.js": _script("panel", PANEL_SCRIPTS),
-        "widget-bet.js": _script("bet", BET_SCRIPTS),
-    }
+    files_by_name = {}
+    if is_live:
+        files_by_name["widget-live.js"] = _content("live", scripts.LIVE_WIDGET)
+    for widget, script in scripts.WIDGETS.items():
+        files_by_name[f"widget-{widget}.js"] = _content(widget, script)
     for kernel in kernels:
         document = accesses.access(rung(kernel)).document
         content = f'worklogAccesses["{kernel}"] = "{packed({kernel: document})}";\n'
-        scripts[f"accesses-{kernel}.js"] = content.encode()
-    return scripts
+        files_by_name[f"accesses-{kernel}.js"] = content.encode()
+    return files_by_name
 
 
 def _place(widget: str, content: str, **data: str) -> str:
@@ -118,10 +124,7 @@ def _bet_values(step: LadderStep) -> dict[str, Any]:
     }
 
 
-def _script(widget: str, names: Sequence[str]) -> bytes:
-    """Return a widget's script, which adds the widget to worklogWidgets.
-
-    names: of the widget's scripts in a notebook
-    """
-    body = assets(*names).replace(EXPORT, "") + read_part(f"show_{widget}.js")
-    return f"worklogWidgets.{widget} = (() => {{\n{body}\nreturn {{ show }};\n}})();\n".encode()
+def _content(widget: str, script: scripts.Script) -> bytes:
+    """Return the file of a widget's script, which adds the widget to worklogWidgets."""
+    wrapped = f"worklogWidgets.{widget} = (() => {{\n{script.text()}\nreturn {{ show }};\n}})();\n"
+    return wrapped.encode()
