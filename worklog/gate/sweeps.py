@@ -49,6 +49,7 @@ EFFORT = 1.5e8
 LAUNCHED = 1.2e4
 # The largest size that is tried for a second block, beside which each K is launched.
 LARGEST_TILE = 512
+WHOLE_VECTOR = 16  # bytes
 SHARE_BESIDE = 0.5  # of the instructions that are left, where their number is limited
 
 
@@ -118,7 +119,7 @@ class _Special:
     words: str
     has_nan: bool = False  # in a row of A and a column of B
     has_nan_in_c: bool = False
-    is_shifted: bool = False  # by as little as the domain allows
+    is_shifted: bool = False  # by as little as the domain allows, on a GPU by a vector at least
 
 
 EACH_SPECIAL = (
@@ -169,8 +170,10 @@ def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Spe
         expected[:, column] = np.nan
     shifts = dict[str, int]()
     if special.is_shifted:
+        # After a misaligned access, a GPU takes no more launches of this process.
+        least = WHOLE_VECTOR if memory.device.source == "live" else FLOAT_BYTES
         for name, alignment in zip("ABC", subject.domain.bytes_of, strict=True):
-            shifts[name] = alignment // FLOAT_BYTES
+            shifts[name] = max(least, alignment) // FLOAT_BYTES
     initial_c = math.nan if special.has_nan_in_c else None
     for coverage in getattr(memory.device, "coverage", {}).values():
         coverage.tell()
