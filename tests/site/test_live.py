@@ -138,6 +138,15 @@ def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why
     assert "there is &lt;no&gt; compiler" in site.files["puzzles.html"].decode()
 
 
+def test_a_site_that_cannot_compile_the_core_decodes_no_kernels(monkeypatch):
+    without_the_other_pages(monkeypatch)
+    monkeypatch.setattr(build, "missing_core", lambda: "there is no Zig")
+    monkeypatch.delattr(build, "processes")
+    site = build.site_files()
+    assert site.not_live == "there is no Zig"
+    assert "there is no Zig" in site.files["access.html"].decode()
+
+
 def test_a_site_with_the_core_has_a_file_for_each_kernel(monkeypatch):
     without_the_other_pages(monkeypatch)
     monkeypatch.setattr(build.emulator, "parts_file", lambda: b"core")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.emulator.core import enum, findings, pointers, record
-from worklog.emulator.core.build import HERE, built_wasm, compile_wasm
+from worklog.emulator.core.build import HERE, NO_ZIG, built_wasm, compile_wasm
 from worklog.emulator.core.decode import MEMORIES
 from worklog.emulator.core.native import PreparedRun
 from worklog.emulator.launching import PreparedLaunch
@@ -38,6 +39,13 @@ def core_file() -> Path:
         return built_wasm(HERE) or compile_wasm(own_folder("WORKLOG_CACHE", "cache"))
     except (OSError, RuntimeError) as error:
         raise WorklogError(str(error)) from error
+
+
+def missing_core() -> str:
+    """Return why there is no core for browsers and none can be compiled, or ""."""
+    if built_wasm(HERE) or built_wasm(own_folder("WORKLOG_CACHE", "cache")):
+        return ""
+    return "" if find_spec("ziglang") else NO_ZIG
 
 
 def layouts() -> Document:

@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from worklog.emulator.portable import missing_core
 from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.runs import Run
@@ -91,6 +92,9 @@ def site_files(
     Raises BadRunFile if there is no run, NotRecorded for a grid without an unbiased reading.
     """
     kernels = live.rungs()
+    not_live = missing_core()
+    if not_live:
+        return _computed_site(run, grid, kernels, progress, not_live)
     total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS + len(kernels) + len(PUZZLES)
     steps = Steps(progress, total)
     pool = processes()
@@ -102,11 +106,7 @@ def site_files(
         steps.begin("the emulator's core for browsers")
         failure = parts.core.exception()
         if isinstance(failure, WorklogError):
-            steps.total -= len(PUZZLES)  # which only a live site has
-            not_live = str(failure)
-            files = _pages(run, Steps(silent, 0), is_live=False)
-            files |= _computed_viewer(kernels, steps, not_live)
-            return SiteFiles(files | {"data.js": data}, not_live)
+            return _computed_site(run, grid, kernels, progress, str(failure))
         files |= {"data.js": data, "emulator.js": parts.core.result()}
         catalogue = live.catalogue(kernels)
         files["access.html"] = live_viewer(catalogue).encode()
@@ -115,6 +115,24 @@ def site_files(
         return SiteFiles(files, "")
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _computed_site(
+    run: Run | None,
+    grid: Run | Path | None,
+    kernels: Sequence[Kernel],
+    progress: Progress,
+    reason: str,
+) -> SiteFiles:
+    """Return every file of a site whose pages run no kernels.
+
+    run, grid, progress: as for site_files
+    reason: why they don't
+    """
+    total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS - 1 + len(kernels)
+    steps = Steps(progress, total)
+    files = {"data.js": answers(grid, steps)} | _pages(run, steps, is_live=False)
+    return SiteFiles(files | _computed_viewer(kernels, steps, reason), reason)
 
 
 def processes() -> Executor:
