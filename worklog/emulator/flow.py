@@ -285,7 +285,7 @@ class Flow:
 
     @cached_property
     def moved(self) -> set[int]:
-        """The pcs of ordered loads of data: nothing compares their values, as those of flags.
+        """The pcs of ordered loads of data, which nothing compares as it does flags.
 
         A value in shared memory may be a flag that one thread has read for all.
         """

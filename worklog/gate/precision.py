@@ -341,7 +341,7 @@ class _ScalarProblem:
 
     @property
     def exponent(self) -> int:
-        """The power of two by which A and B are divided so that A B and C are less than 1/2."""
+        """The power of two by which to divide A and B, so that A B and C are small."""
         return math.ceil(math.log2(self.gauge.max()) / 2) + 1
 
     def times(self, exponent: int) -> _ScalarProblem:

@@ -110,22 +110,22 @@ def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | N
 
 
 @dataclass(frozen=True)
-class _Special:
+class _Corner:
     """What matrices of a launch with beta = 0 have.
 
-    words: for messages
+    description: for messages
     """
 
-    words: str
+    description: str
     has_nan: bool = False  # in a row of A and a column of B
     has_nan_in_c: bool = False
     is_shifted: bool = False  # by as little as the domain allows, on a GPU by a vector at least
 
 
-EACH_SPECIAL = (
-    _Special("with NaN in a row of A and a column of B", has_nan=True),
-    _Special("with beta = 0 and a C of NaN", has_nan_in_c=True),
-    _Special("with each matrix behind an aligned address", is_shifted=True),
+EACH_CORNER = (
+    _Corner("with NaN in a row of A and a column of B", has_nan=True),
+    _Corner("with beta = 0 and a C of NaN", has_nan_in_c=True),
+    _Corner("with each matrix behind an aligned address", is_shifted=True),
 )
 
 
@@ -140,23 +140,25 @@ def special_corner_failure(
     with_nan: also in A and B; not where NaN reaches other rows, as with Strassen's algorithm
     Raises LaunchFailed.
     """
-    together = _Special("", has_nan=with_nan, has_nan_in_c=True, is_shifted=True)
+    together = _Corner("", has_nan=with_nan, has_nan_in_c=True, is_shifted=True)
     if not _mistake_with(subject, memory, shape, together):
         return None
     stage = corner_failure(subject, memory, shape)
     if stage is not None:
         return stage
     small = subject.domain.padded(Shape(*SPECIAL, shape.k))
-    for special in EACH_SPECIAL:
+    for special in EACH_CORNER:
         if special.has_nan and not with_nan:
             continue
         mistake = _mistake_with(subject, memory, shape, special)
         if mistake and not _mistake_with(subject, memory, small, special):
-            return failed(CORNERS, f"at {shape} {special.words}, though not at {small}: {mistake}")
+            return failed(
+                CORNERS, f"at {shape} {special.description}, though not at {small}: {mistake}"
+            )
     return None
 
 
-def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Special) -> str:
+def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Corner) -> str:
     """Return what is wrong in a launch, or "". Raises LaunchFailed."""
     rng = memory.rng
     a, b = exact.family("E1", shape, rng, subject.claimed, headroom=exact.HEADROOM)
@@ -171,9 +173,9 @@ def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Spe
     shifts = dict[str, int]()
     if special.is_shifted:
         # After a misaligned access, a GPU takes no more launches of this process.
-        least = WHOLE_VECTOR if memory.device.source == "live" else FLOAT_BYTES
+        least_bytes = WHOLE_VECTOR if memory.device.source == "live" else FLOAT_BYTES
         for name, alignment in zip("ABC", subject.domain.bytes_of, strict=True):
-            shifts[name] = max(least, alignment) // FLOAT_BYTES
+            shifts[name] = max(least_bytes, alignment) // FLOAT_BYTES
     initial_c = math.nan if special.has_nan_in_c else None
     for coverage in getattr(memory.device, "coverage", {}).values():
         coverage.tell()
@@ -290,12 +292,12 @@ class _Sweep:
         values = [largest, *self.memory.rng.permutation(smaller).tolist()]
         if domain.square:
             return [Shape.of(value) for value in values]
-        beside = [TINY]
+        neighbours = [TINY]
         if AXES[axis] == "K":
-            beside = [_second_block(self.subject, place) for place in (0, 1)]
+            neighbours = [_second_block(self.subject, place) for place in (0, 1)]
         shapes = list[Shape]()
         for number, value in enumerate(values):
-            sizes = [*beside[number % len(beside)].sizes]
+            sizes = [*neighbours[number % len(neighbours)].sizes]
             sizes[axis] = value
             shapes.append(domain.padded(Shape(*sizes)))
         return shapes

@@ -7,7 +7,7 @@ const FLOAT = 4; // bytes
 const MOST_NOTES = 3;
 const MATRICES = ["A", "B", "C"];
 const BUFFERS = [...MATRICES, "workspace"];
-const FIRST_BUFFER = 1; // the number of the first buffer's address, in units of SPACING_BYTES
+const FIRST_ADDRESS = 2 ** 40 + 2 ** 32 - 2 ** 12; // of the first buffer, as in emulator/memory.py
 const SPACING_BYTES = 2 ** 40;
 const VERBS = { ld: "read", st: "write", atom: "update", cp: "copy" };
 const WAITS = {
@@ -362,9 +362,10 @@ class TraceReader {
     // Returns the buffer of the first address, and the addresses from its start. The buffer is
     // "memory" if it isn't known.
     bufferOf(addresses) {
-        const start = (address) => Math.floor(address / SPACING_BYTES) * SPACING_BYTES;
+        const numberOf = (address) => Math.floor((address - FIRST_ADDRESS) / SPACING_BYTES);
+        const start = (address) => FIRST_ADDRESS + numberOf(address) * SPACING_BYTES;
         const bytes = addresses.map((address) => address - start(address));
-        const number = start(addresses[0]) / SPACING_BYTES - FIRST_BUFFER;
+        const number = numberOf(addresses[0]);
         return [this.shape.arguments[number] ?? "memory", bytes];
     }
 
