@@ -75,9 +75,11 @@ def test_any_order_and_integer_type_is_found(parameters, order):
     ],
 )
 def test_a_comment_states_the_bytes_of_shared_memory_beside_the_launch(comment, bytes_per_block):
-    source = f"constexpr int SIZE = 16;\n{comment}\n{TEXTBOOK} {BODY}"
-    kernel = found(source)
-    assert kernel.block == "16, 16" and kernel.launch.shared == bytes_per_block
+    dynamic = BODY.replace("{", "{ extern __shared__ float tile[]; tile[0] = 0;", 1)
+    source = f"constexpr int SIZE = 16;\n{comment}\n{TEXTBOOK} "
+    stated = found(source + dynamic)
+    assert stated.block == "16, 16" and stated.launch.shared == bytes_per_block
+    assert found(source + BODY).launch.shared == 0
 
 
 def test_alpha_and_beta_are_told_apart_by_what_they_do():

@@ -81,7 +81,7 @@ def check_limits(subject: Loaded, largest: tuple[int, int, int], *, quick: bool)
     if blocks_run_alone:
         box = subject.domain.padded(Shape(*largest))
         fault = launches.fault(dict(enumerate(box.sizes)))
-        if fault is not None and fault is not UNTRIED:
+        if fault is not None and _is_outside(fault):
             return failed(LIMITS, f"at {box}: {fault.kind} in line {fault.line}")
     else:
         notes.append("M, N and K weren't launched at their largest together")

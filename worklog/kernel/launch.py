@@ -220,8 +220,12 @@ def from_comments(
 def _shared_bytes(source: str, names: Mapping[str, str]) -> int:
     """Return the bytes of dynamic shared memory that comments state; 0 without a number of them.
 
+    Without an array of dynamic memory, such a comment is about another one.
+
     names: expressions of constants
     """
+    if not re.search(r"\bextern\b[^;]*__shared__", source):
+        return 0
     for text in stated(source, "shared"):
         with suppress(BadSetting):
             return int(evaluate(reduced(text.removesuffix("bytes").strip(), names), {}))
