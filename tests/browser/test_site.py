@@ -24,7 +24,7 @@ from tests.record.notebooks import sources
 from worklog.errors import WorklogError
 from worklog.kernel import RUNGS
 from worklog.lab.answers import Answer, Answers
-from worklog.lab.bets import step_to
+from worklog.lab.bets import recorded_step
 from worklog.lab.listings import diff
 from worklog.lab.readings import Settings
 from worklog.lab.rung_pages import RungPage
@@ -357,7 +357,7 @@ def test_a_viewer_without_its_file_says_so_and_keeps_its_picture(browser, site):
 
 
 def test_a_bet_is_placed_by_keyboard_and_opens_what_was_measured(chapter):
-    factor = f"{step_to('coalesced').measured:.3g}"
+    factor = f"{recorded_step('coalesced').measured:.3g}"
     place = chapter.locator('[data-widget="bet"][data-rung="coalesced"]')
     place.scroll_into_view_if_needed()
     expect(place).to_have_attribute("data-state", "shown")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from worklog.lab.bets import step_to
+from worklog.kernel import RUNGS
+from worklog.lab.bets import recorded_step
 from worklog.plots.style import DARK, LIGHT
 from worklog.site import cells, chapters, glossary, pages, widgets
 from worklog.site.pictures import Pictures, recoloured
@@ -158,13 +159,20 @@ def test_a_bet_hides_what_was_measured_and_folds_the_next_step_to_its_rung():
         'lab.step("coalesced")',
         'lab.step("coalesced")',
     )
-    measured = step_to("coalesced").measured
+    measured = recorded_step("coalesced").measured
     [packed] = re.findall(r'data-step="([^"]+)"', bet)
     values = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert values["measured"] == measured and values["later"] == "coalesced"
     assert f"{measured:.3g}" not in bet
     assert 'data-answer="coalesced"' in step and "output" not in shown(step)
     assert "output" in shown(other) and "output" in shown(again)
+
+
+def test_a_bet_of_the_site_measures_nothing_where_there_is_a_gpu(monkeypatch):
+    monkeypatch.setattr("worklog.runner.sources.live_wanted", lambda: True)
+    monkeypatch.setattr("worklog.runner.execute.carry_out", pytest.fail)
+    for rung in RUNGS[1:]:
+        cell_html(f'lab.bet("{rung.name}")')
 
 
 def test_a_cell_of_a_viewer_or_the_panel_has_its_place_with_the_choices():

@@ -7,7 +7,7 @@ the bet. `worklog journal` prints the first bet on each step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import traitlets
 
@@ -24,8 +24,10 @@ from worklog.lab.widgets import COLOURS, Widget
 from worklog.plots import Chart
 from worklog.plots.selection import ON_TENSOR_CORES
 from worklog.problem import Shape, Size
+from worklog.runner.job import jobs_of
 from worklog.runner.measure import results
-from worklog.runs import Gpu, Measurement, Run, same_card
+from worklog.runner.sources import recorded
+from worklog.runs import Gpu, Measurement, Run, recorded_run, same_card
 
 # Factors at the ends of the slider.
 LOWEST = 0.25
@@ -144,39 +146,53 @@ def step(rung: str, *, earlier: str | None = None, shape: Size = SIZE) -> Chart:
     return step_to(rung, earlier, shape).chart()
 
 
-def step_to(
-    rung: str, earlier: str | None = None, shape: Size = SIZE, *, has_floors: bool = True
-) -> LadderStep:
+def step_to(rung: str, earlier: str | None = None, shape: Size = SIZE) -> LadderStep:
     """Return the step to a rung: this machine's latest times, else the recording's.
 
     earlier: the rung to compare with (default: the rung before on the ladder)
-    has_floors: whether the floors are computed, which takes seconds for a rung past warptiled
     Raises BadSetting for a rung without a step, BadRunFile, and NothingToDraw without a time.
     """
+    pair = _pair(rung, earlier)
     at_shape = Shape.of(shape)
+    run = results([kernel.name for kernel in pair], [at_shape])
+    floors, floors_label = _floors(*pair, at_shape, run.gpu)
+    return replace(_timed_step(run, *pair, at_shape), floors=floors, floors_label=floors_label)
+
+
+def recorded_step(rung: str, earlier: str | None = None, shape: Size = SIZE) -> LadderStep:
+    """Return the step to a rung as the package's recordings have it, without floors.
+
+    Its arguments and errors are those of step_to(). With a GPU, nothing is measured.
+    """
+    pair = _pair(rung, earlier)
+    at_shape = Shape.of(shape)
+    jobs, _ = jobs_of(pair, [at_shape])
+    return _timed_step(recorded(jobs, recorded_run()), *pair, at_shape)
+
+
+def _pair(rung: str, earlier: str | None) -> tuple[Kernel, Kernel]:
+    """Return the rungs of a step, the earlier one first."""
     later_rung = rung_of(rung)
     if earlier is not None:
-        earlier_rung = rung_of(earlier)
-    elif later_rung == RUNGS[0]:
+        return rung_of(earlier), later_rung
+    if later_rung == RUNGS[0]:
         names = ", ".join(record.name for record in RUNGS[1:])
         raise BadSetting(f"there is no step to {rung!r} on the ladder: choose from {names}")
-    else:
-        earlier_rung = RUNGS[RUNGS.index(later_rung) - 1]
-    run = results([earlier_rung.name, later_rung.name], [at_shape])
-    old = _timed(run, earlier_rung.name)
-    new = _timed(run, later_rung.name)
+    return RUNGS[RUNGS.index(later_rung) - 1], later_rung
+
+
+def _timed_step(run: Run, earlier: Kernel, later: Kernel, shape: Shape) -> LadderStep:
+    """Return a step without floors. Raises NothingToDraw without a time on one card."""
+    old = _timed(run, earlier.name)
+    new = _timed(run, later.name)
     if not same_card(old, new):
         raise NothingToDraw(f"{old.kernel} and {new.kernel} were timed on two cards: {run.label}")
-    floors = None
-    floors_label = "no floors"
-    if has_floors:
-        floors, floors_label = _floors(earlier_rung, later_rung, at_shape, run.gpu)
     return LadderStep(
         old.kernel,
         new.kernel,
-        at_shape,
-        floors=floors,
-        floors_label=floors_label,
+        shape,
+        floors=None,
+        floors_label="no floors",
         measured=(old.us or math.nan) / (new.us or math.nan),
         label=run.label,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import rung
-from worklog.lab.bets import HIGHEST, LOWEST, LadderStep, step_to
+from worklog.lab.bets import HIGHEST, LOWEST, LadderStep, recorded_step
 from worklog.lab.readings import format_value
 from worklog.site import scripts
 from worklog.site.cells import LabCall
@@ -53,12 +53,13 @@ def panel(call: LabCall, still: str) -> str:
 def bet(call: LabCall, question: str) -> str:
     """Return the place of a bet.
 
-    What was measured is packed, so a reader can't see it before.
+    What was measured is of the recordings, as the chapter's text is, and packed, so a reader can't
+    see it before.
 
     question: what is shown before it is loaded
     """
     try:
-        step = step_to(*call.arguments, **call.options, has_floors=False)
+        step = recorded_step(*call.arguments, **call.options)
     except NothingToDraw:
         return question
     return _place("bet", question, rung=step.later, step=packed(_bet_values(step)))
