@@ -50,6 +50,12 @@ class LiveView extends AccessView {
         }
     }
 
+    // Likewise, and scrolls the listing into sight.
+    goToLine(line) {
+        this.showLine(line);
+        this.code.scrollIntoView({ block: "nearest" });
+    }
+
     markFaults(lines) {
         for (const line of this.code.querySelectorAll("[data-line]")) {
             line.classList.toggle("faulty", lines.has(Number(line.dataset.line)));
@@ -66,6 +72,7 @@ class LivePage {
         this.root = root;
         this.chosen = null; // rung, tile, mistake, size and block, each by its place
         this.runs = 0; // of the kernels that have been started
+        this.lines = []; // the source of the kernel that is shown
         this.makeControls();
         this.view = new LiveView(viewRoot, isPage);
         this.view.onChange = () => this.showAddress();
@@ -104,9 +111,13 @@ class LivePage {
 
     listen() {
         if (this.isPage) {
-            window.addEventListener("hashchange", () => this.openAddress());
+            onAddress(() => this.openAddress());
         }
-        window.addEventListener("keydown", (event) => this.view.onKey(event), true);
+        const onKey = (event) => {
+            leaveOnEscape(event, this.root);
+            this.view.onKey(event);
+        };
+        window.addEventListener("keydown", onKey, true);
     }
 
     get rungEntry() {
@@ -190,6 +201,7 @@ class LivePage {
         if (isOver()) {
             return;
         }
+        this.lines = kernel.source.split("\n");
         this.view.show(kernel.kernel, shown, place);
         this.root.dataset.milliseconds = Math.round(performance.now() - clicked);
         this.setState("shown", "Running all blocks …");
@@ -253,11 +265,18 @@ class LivePage {
         }
     }
 
-    item({ kind, line, message, isError, count = 1 }) {
+    item({ kind, line, message, isError, otherLine = null, count = 1 }) {
         const times = count > 1 ? ` (${count.toLocaleString("en")} times)` : "";
-        const toLine = button(`line ${line}`, () => this.view.showLine(line));
         const attributes = { class: isError ? "error" : "waste", "data-line": line };
-        return make("li", attributes, toLine, " ", make("b", {}, kind), ` ${message}${times}`);
+        const lines = [...new Set([line, otherLine ?? line])].map((number) => this.lineOf(number));
+        return make("li", attributes, make("b", {}, kind), ` ${message}${times}`, ...lines);
+    }
+
+    // A line of source, with a button that leads to it in the listing.
+    lineOf(number) {
+        const toLine = button(`line ${number}`, () => this.view.goToLine(number));
+        const code = make("code", {}, (this.lines[number - 1] ?? "").trim());
+        return make("div", { class: "to-line" }, toLine, code);
     }
 
     async saveImage() {
