@@ -170,6 +170,21 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     expect(reading(panel)).to_contain_text("100 µs")
 
 
+def test_escape_gives_the_keys_back_to_jupyterlab(panel, page):
+    rung = panel.get_by_role("combobox", name="rung")
+    rung.click()
+    rung.press("Escape")  # closes the list
+    rung.focus()
+    shown = reading(panel).inner_text()
+    active = "() => jupyterapp.shell.currentWidget.content.activeCellIndex"
+    assert page.evaluate(active) == 1
+    rung.press("Escape")
+    expect(rung).not_to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(active) == 2
+    assert reading(panel).inner_text() == shown
+
+
 def test_the_cuda_of_a_cell_is_highlighted_and_the_python_of_others(opened):
     """A token of CUDA is one element of the editor: "// for" is a comment only there."""
     cells = ("%load_ext worklog", "%%puzzle none\nint next; // for", "next = 7 // for_")
