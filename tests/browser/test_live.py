@@ -155,6 +155,51 @@ def test_the_finding_s_line_is_marked_and_its_button_scrolls_to_it(viewer):
     expect(wrong).to_contain_text(" of 4,096 elements of C are wrong: C[")
 
 
+def test_a_finding_shows_its_lines_and_leads_to_them_on_a_phone(viewer):
+    viewer.set_viewport_size({"width": 390, "height": 844})
+    choose(viewer, rung="shared", mistake="no barrier before the tile is overwritten")
+    [mistake] = [
+        one for one in MISTAKES if (one.rung, one.name) == ("shared", "no-second-barrier")
+    ]
+    lines = mistake.kernel.source.splitlines()
+    buttons = viewer.locator(".findings .error button")
+    numbers = [int(text.removeprefix("line ")) for text in buttons.all_inner_texts()]
+    assert len({*numbers}) == 3  # two writes race with one read
+    shown = viewer.locator(".findings .error code").all_inner_texts()
+    assert shown == [lines[number - 1].strip() for number in numbers]
+    listed_line = viewer.locator(f'.listing [data-line="{numbers[0]}"]')
+    expect(listed_line).not_to_be_in_viewport()
+    buttons.first.click()
+    expect(listed_line).to_be_in_viewport()
+    viewer.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_escape_leaves_a_control_and_the_arrow_keys_step(viewer):
+    choose(viewer, rung="coalesced")
+    start = viewer.evaluate("location.hash")
+    rung, warp, lane, step = start.split("/")
+    controls = [
+        menu(viewer, "rung"),
+        viewer.get_by_role("radio", name="5", exact=True),
+        viewer.get_by_role("button", name="step ›"),
+    ]
+    for number, control in enumerate(controls, start=1):
+        control.focus()
+        viewer.keyboard.press("Escape")
+        expect(control).not_to_be_focused()
+        viewer.keyboard.press("ArrowRight")
+        moved = f"{rung}/{warp}/{lane}/{int(step) + number}"
+        assert viewer.evaluate("location.hash") == moved
+
+
+def test_the_link_to_the_content_keeps_what_is_chosen(viewer, site):
+    open_at(viewer, site, FIRST_ACCESS)
+    viewer.get_by_role("link", name="Skip to the content").press("Enter")
+    assert viewer.evaluate("location.hash") == "#content"
+    viewer.keyboard.press("ArrowRight")
+    assert viewer.evaluate("location.hash") == FIRST_ACCESS.replace("/30?", "/31?")
+
+
 def test_a_size_outside_of_the_domain_leaves_elements_unwritten(viewer):
     choose(viewer, rung="shared", size="61 × 59 × 65 (outside its domain)")
     expect(viewer.get_by_role("status").first).to_contain_text("isn't written and should be")
