@@ -3,9 +3,11 @@
 // findings are listed.
 //
 // The address keeps what is chosen: #shared/0/9/41?mistake=no-first-barrier&size=64x64x64&block=1
-// is a rung, a warp, a lane and a step, and then what isn't as at the start.
+// is a rung, a warp, a lane and a step, and then what isn't as at the start. A level of the zoom may
+// follow the step: #shared/0/9/41/lane.
 
 const NO_MISTAKE = "as written";
+const USUAL_LEVEL = "warp"; // of the zoom
 const OWN_TILE = "the rung's own";
 const UNUSED_SECTORS = "unused-sectors";
 const BANK_CONFLICTS = "bank-conflicts";
@@ -280,15 +282,14 @@ class LivePage {
     }
 
     async saveImage() {
-        const { head, lanes, memory, matrices, roll } = this.view;
-        const parts = [head, lanes, memory, matrices, roll];
-        const picture = await pictureOf(parts, "worklog access picture");
+        const { about, head, level, matrices, roll, view } = this.view;
+        const picture = await pictureOf([about, head, level, matrices, roll], view);
         saveAs(picture, `${this.chosenText().replaceAll(/[^\w.-]+/g, "-")}.png`);
     }
 
     // The address of what is chosen, without its sign.
     chosenText() {
-        const { warp, lane, step } = this.view.state;
+        const { warp, lane, step, level } = this.view.state;
         const { tile, mistake, size, block } = this.chosen;
         const { start, sizes, name } = this.entry;
         const more = new URLSearchParams();
@@ -304,8 +305,11 @@ class LivePage {
         if (block) {
             more.set("block", block);
         }
-        const place = [this.rungEntry.name, warp, lane, step].join("/");
-        return [place, more].filter((part) => String(part)).join("?");
+        const place = [this.rungEntry.name, warp, lane, step];
+        if (level !== USUAL_LEVEL) {
+            place.push(level);
+        }
+        return [place.join("/"), more].filter((part) => String(part)).join("?");
     }
 
     showAddress() {
@@ -332,7 +336,8 @@ class LivePage {
         const entry = mistake ? mistakes[mistake - 1] : tiles[tile];
         const size = entry.sizes.findIndex((one) => one.size === asked.get("size"));
         const block = Number(asked.get("block") ?? 0);
-        const opened = {};
+        const level = numbers[3];
+        const opened = { level: LEVELS.includes(level) ? level : USUAL_LEVEL };
         ["warp", "lane", "step"].forEach((part, number) => {
             if (/^\d+$/.test(numbers[number] ?? "")) {
                 opened[part] = Number(numbers[number]);
