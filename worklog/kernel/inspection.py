@@ -38,7 +38,7 @@ TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared
 SASS_SHOWN = 12  # instructions of a main loop
 MARKS = "(! bank conflicts; load + store)"  # in the costs of a source line
 # Of a source line in a page: it keeps its indent, wraps, and isn't squeezed by the numbers.
-CODE_STYLE = "text-align:left;font-family:monospace;white-space:pre-wrap;min-width:24em"
+CODE_STYLE = "text-align:left;font-family:monospace;white-space:pre-wrap;min-width:18em"
 
 
 @dataclass(frozen=True)
