@@ -184,9 +184,9 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # can.
 
 # %%
-from worklog.kernel.inspection import inspect, report
+from worklog.kernel.inspection import inspect
 
-print(report(inspect(four)))
+inspect(four)
 
 # %% [markdown]
 # ## 4. In a terminal, and for host functions

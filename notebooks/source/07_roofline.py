@@ -102,13 +102,16 @@ table.assign(L2=[counted.shape.flops / moved[name] for name in table.index]).rou
 
 # %%
 rates = {m.kernel: m.tflops for m in run.measurements if m.tflops}
+limits = {}
 for name, rung in counted.rungs.items():
     if rung.wavefronts and name in rates:
         roof = paper.fp32_peak_tflops / (4 * rung.wavefronts_per_fma)
-        limit = f"{roof:6.1f}" if roof < fp32 else f"{fp32:6.1f} (FP32)"
-        print(
-            f"{name:16} w = {rung.wavefronts_per_fma:.3f}  limit {limit:14} measured {rates[name]:5.1f} TFLOP/s"
-        )
+        limits[name] = {
+            "w": f"{rung.wavefronts_per_fma:.3f}",
+            "limit, TFLOP/s": f"{roof:.1f}" if roof < fp32 else f"{fp32:.1f} (FP32)",
+            "measured": f"{rates[name]:.1f}",
+        }
+pd.DataFrame(limits).T
 
 # %% [markdown]
 # Each rung raises this limit: a column per thread, then a larger block with a tile per thread, then loads of 16 bytes.

@@ -13,6 +13,7 @@ from tests.browser.test_core import folder, page  # noqa: F401
 from tests.browser.test_site import OVERFLOW
 from worklog.kernel.ladder import TENSOR, rung
 from worklog.kernel.portable import compressed
+from worklog.plots.style import LIGHT
 from worklog.problem import Shape
 from worklog.site import choices, live
 from worklog.site.choices import edited
@@ -155,6 +156,49 @@ def test_the_finding_s_line_is_marked_and_its_button_scrolls_to_it(viewer):
     expect(wrong).to_contain_text(" of 4,096 elements of C are wrong: C[")
 
 
+def test_a_finding_shows_its_lines_and_leads_to_them_on_a_phone(viewer):
+    viewer.set_viewport_size({"width": 390, "height": 844})
+    choose(viewer, rung="shared", mistake="no barrier before the tile is overwritten")
+    [mistake] = [one for one in MISTAKES if (one.rung, one.name) == ("shared", "no-second-barrier")]
+    lines = mistake.kernel.source.splitlines()
+    buttons = viewer.locator(".findings .error button")
+    numbers = [int(text.removeprefix("line ")) for text in buttons.all_inner_texts()]
+    assert len({*numbers}) == 3  # two writes race with one read
+    shown = viewer.locator(".findings .error code").all_inner_texts()
+    assert shown == [lines[number - 1].strip() for number in numbers]
+    listed_line = viewer.locator(f'.listing [data-line="{numbers[0]}"]')
+    expect(listed_line).not_to_be_in_viewport()
+    buttons.first.click()
+    expect(listed_line).to_be_in_viewport()
+    viewer.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_escape_leaves_a_control_and_the_arrow_keys_step(viewer):
+    choose(viewer, rung="coalesced")
+    start = viewer.evaluate("location.hash")
+    rung, warp, lane, step = start.split("/")
+    controls = [
+        menu(viewer, "rung"),
+        viewer.get_by_role("radio", name="5", exact=True),
+        viewer.get_by_role("button", name="step").last,
+    ]
+    for number, control in enumerate(controls, start=1):
+        control.focus()
+        viewer.keyboard.press("Escape")
+        expect(control).not_to_be_focused()
+        viewer.keyboard.press("ArrowRight")
+        moved = f"{rung}/{warp}/{lane}/{int(step) + number}"
+        assert viewer.evaluate("location.hash") == moved
+
+
+def test_the_link_to_the_content_keeps_what_is_chosen(viewer, site):
+    open_at(viewer, site, FIRST_ACCESS)
+    viewer.get_by_role("link", name="Skip to the content").press("Enter")
+    assert viewer.evaluate("location.hash") == "#content"
+    viewer.keyboard.press("ArrowRight")
+    assert viewer.evaluate("location.hash") == FIRST_ACCESS.replace("/30?", "/31?")
+
+
 def test_a_size_outside_of_the_domain_leaves_elements_unwritten(viewer):
     choose(viewer, rung="shared", size="61 × 59 × 65 (outside its domain)")
     expect(viewer.get_by_role("status").first).to_contain_text("isn't written and should be")
@@ -192,10 +236,15 @@ def test_the_address_keeps_the_state_and_brings_it_back(viewer, site):
     viewer.keyboard.press("ArrowRight")
     moved = FIRST_ACCESS.replace("/30?", "/31?")
     assert viewer.evaluate("location.hash") == moved
-    text = viewer.locator(".headline").inner_text()
+    viewer.get_by_role("radio", name="lane 5").check()
+    assert viewer.evaluate("location.hash") == FIRST_ACCESS.replace("/30?", "/31/lane?")
+    parts = [viewer.locator(part) for part in (".said", ".lanes", ".of-lane", ".findings")]
+    texts = [part.inner_text() for part in parts]
+    address = viewer.evaluate("location.hash")
     viewer.goto("about:blank")
-    open_at(viewer, site, moved)
-    assert viewer.locator(".headline").inner_text() == text
+    open_at(viewer, site, address)
+    assert [part.inner_text() for part in parts] == texts
+    expect(viewer.get_by_role("radio", name="lane 5")).to_be_checked()
     choose(viewer, tile="BM16 BN16 BK16")
     assert "?tile=BM16-BN16-BK16" in viewer.evaluate("location.hash")
 
@@ -209,8 +258,10 @@ def test_an_address_that_says_nothing_known_opens_the_start(viewer, site, addres
     expect(menu(viewer, "size")).to_have_value("64 × 64 × 32")
 
 
-def test_the_state_is_saved_as_a_picture_of_the_viewer(viewer):
+@pytest.mark.parametrize("level", ["block 0", "warp 0"])
+def test_the_state_is_saved_as_a_picture_of_the_viewer(viewer, level):
     choose(viewer, rung="tiles_2d")
+    viewer.get_by_role("radio", name=level).check()
     with viewer.expect_download() as saved:
         viewer.get_by_role("button", name="save as image").click()
     assert saved.value.suggested_filename.startswith("tiles_2d-")
@@ -220,6 +271,11 @@ def test_the_state_is_saved_as_a_picture_of_the_viewer(viewer):
     colours = picture.convert("RGB").getcolors(1 << 24)
     largest = max(count for count, _ in colours)
     assert len(colours) > 20 and largest < 0.97 * picture.width * picture.height
+    assert (0, 0, 0) not in {colour for _, colour in colours}  # as a part without a colour is
+    # The last part, the order of the accesses, is in it as a whole.
+    width, height = picture.width, picture.height
+    roll = picture.convert("RGB").crop((0, height // 2, width, height)).getcolors(1 << 24)
+    assert tuple(bytes.fromhex(LIGHT["accent"][1:])) in {colour for _, colour in roll}
 
 
 def test_a_program_that_cannot_be_loaded_is_said_and_another_one_runs(opened, site):

@@ -161,6 +161,23 @@ def test_a_chart_and_a_table_scroll_in_their_own_boxes_where_the_page_is_narrow(
             assert axe_findings(narrow, ".jp-OutputArea-output") == []
 
 
+def test_an_inspection_is_tables_that_scroll_in_their_own_boxes(opened):
+    code = "import worklog\nfrom worklog.kernel.inspection import inspect\n"
+    with opened("inspection", of_cells(f"{code}inspect(worklog.rung('shared'))")) as narrow:
+        output = cell(narrow, 0).locator(".jp-OutputArea-output")
+        expect(output.get_by_text("wavefronts per shared request")).to_be_visible()
+        narrow.evaluate(COLLAPSE)
+        narrow.set_viewport_size({"width": 515, "height": 1000})
+        assert output.evaluate("area => area.scrollWidth <= area.clientWidth")
+        rows = output.get_by_role("row", name=re.compile("^(sm_90|LDS|FFMA)"))
+        heights = rows.evaluate_all("all => all.map(row => row.offsetHeight)")
+        assert len(heights) > 3
+        assert max(heights) < 1.5 * min(heights), "a row of numbers doesn't wrap"
+        line = output.locator("td", has_text="acc += As[row][k] * Bs[k][col];")
+        assert line.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+        assert axe_findings(narrow, ".jp-OutputArea-output") == []
+
+
 def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     panel.get_by_role("combobox", name="rung").focus()
     page.keyboard.press("ArrowUp")  # JupyterLab would go to another cell
@@ -168,6 +185,21 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     tab_to(page, panel.get_by_role("combobox", name="size"))
     page.keyboard.press("ArrowUp")
     expect(reading(panel)).to_contain_text("100 µs")
+
+
+def test_escape_gives_the_keys_back_to_jupyterlab(panel, page):
+    rung = panel.get_by_role("combobox", name="rung")
+    rung.click()
+    rung.press("Escape")  # closes the list
+    rung.focus()
+    shown = reading(panel).inner_text()
+    active = "() => jupyterapp.shell.currentWidget.content.activeCellIndex"
+    assert page.evaluate(active) == 1
+    rung.press("Escape")
+    expect(rung).not_to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(active) == 2
+    assert reading(panel).inner_text() == shown
 
 
 def test_the_cuda_of_a_cell_is_highlighted_and_the_python_of_others(opened):

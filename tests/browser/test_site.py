@@ -64,6 +64,7 @@ new PerformanceObserver(list => list.getEntries().forEach(entry => {
     window.shifted += entry.hadRecentInput ? 0 : entry.value;
 })).observe({type: "layout-shift", buffered: true});"""
 UNFOLD = "() => document.querySelectorAll('details').forEach(part => { part.open = true; })"
+IS_WIDER = "part => part.scrollWidth > part.clientWidth"
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -392,6 +393,36 @@ def test_the_panel_of_a_chapter_starts_with_the_choices_of_its_cell(browser, sit
     box(shown, "l2").check()
     expect(reading(shown.locator(".panel-widget"))).to_contain_text("this is the unbiased time")
     assert axe_findings(shown) == []
+    controls = shown.locator(".panel .controls").bounding_box()
+    cards = shown.locator(".panel .cards").bounding_box()
+    assert controls and cards
+    assert controls["x"] + controls["width"] < cards["x"] and controls["y"] <= cards["y"]
+    assert cards["width"] > 400
+    shown.close()
+
+
+def test_a_sentence_of_an_output_wraps_and_a_row_of_a_table_does_not(browser, site):
+    shown = browser.new_page(viewport={"width": 390, "height": 844})
+    shown.goto((site / "17_bugs_in_famous_kernels.html").as_uri())
+    sentence = shown.locator("pre.output", has_text="failed at exact on edge shapes").first
+    assert sentence.evaluate(IS_WIDER) is False
+    shown.goto((site / "14_the_gate.html").as_uri())
+    table = shown.locator("pre.output", has_text="FP32, nothing wrong")
+    heights = table.locator(".cells").evaluate_all("all => all.map(row => row.offsetHeight)")
+    assert len(heights) > 2 and len({*heights}) == 1
+    shown.close()
+
+
+def test_the_first_page_leads_to_a_race_with_its_lines(browser, site):
+    shown = browser.new_page(viewport={"width": 390, "height": 844})
+    shown.add_init_script(SHIFTS)
+    shown.goto((site / "index.html").as_uri())
+    shown.get_by_role("link", name="Break a kernel").click()
+    expect(shown.locator("#live")).to_have_attribute("data-state", "checked")
+    finding = shown.locator(".findings li.error").first
+    expect(finding).to_contain_text("shared-race")
+    expect(finding.locator("code").first).to_contain_text("As[row][col] = ")
+    assert shown.evaluate("window.shifted") < MOST_SHIFTED
     shown.close()
 
 
@@ -405,7 +436,9 @@ def test_the_keyboard_skips_the_header_and_a_wide_page_shows_its_headings(chapte
     link = headings.get_by_role("link", name="2. Coalesced")
     link.click()
     expect(chapter.get_by_role("heading", name="2. Coalesced")).to_be_in_viewport()
-    expect(link).to_have_attribute("aria-current", "")
+    expect(link).to_have_attribute("aria-current", "location")
+    chapter.keyboard.press("Control+Home")
+    expect(link).to_have_attribute("aria-current", "false")
     chapter.set_viewport_size({"width": 390, "height": 844})
     expect(link).to_be_hidden()
     headings.get_by_text("On this page").click()
@@ -557,7 +590,7 @@ def test_every_link_has_its_page_and_its_place(files, pages):
             address, _, place = link.partition("#")
             page = address.partition("?")[0]
             assert (page or name) in files, f"{name}: {link}"
-            where = unquote(place.partition("/")[0] if page == "access.html" else place)
+            where = re.split("[/?]", place)[0] if page == "access.html" else unquote(place)
             assert not where or where in places[page or name], f"{name}: {link}"
 
 

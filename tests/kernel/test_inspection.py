@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,12 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
         (number,) = [at for at, line in enumerate(source, 1) if line.endswith(read)]
         (shown,) = [line.split() for line in text.splitlines() if line.endswith(read)]
         assert shown[2:4] == [cost, str(number)]
+    assert repr(inspected) == text
+    html = inspected._repr_html_()
+    for line in source[-3:]:
+        assert f">{escape(line)}</td></tr>" in html
+    for name in ("registers", "sectors/request", "wavefronts per shared request"):
+        assert f">{name}</th>" in html
 
 
 def test_a_file_is_run_in_full_and_its_findings_are_shown(racy):

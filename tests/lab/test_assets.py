@@ -11,7 +11,8 @@ def test_a_page_has_each_statement_of_a_script_and_no_comment():
     script = assets.assets("dom.js")
     source = (FOLDER / "dom.js").read_text(encoding="utf-8")
     lines = [line.strip() for line in source.splitlines()]
-    assert script.splitlines() == [line for line in lines if line and not line.startswith("//")]
+    comments = ("//", "/**")
+    assert script.splitlines() == [line for line in lines if line and not line.startswith(comments)]
     assert len(script) < len(source)
 
 

@@ -120,7 +120,7 @@ def without_the_other_pages(monkeypatch):
     monkeypatch.setattr(build, "answers", lambda *_: b"")
     monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
-    monkeypatch.setattr(build, "front_page", lambda *_: FrontPage("", {}))
+    monkeypatch.setattr(build, "front_page", lambda *_, **how: FrontPage("", {}))
     monkeypatch.setattr(build.widgets, "files", lambda _, **how: {})
 
 

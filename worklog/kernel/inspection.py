@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,15 @@ from worklog.kernel.ladder import RUNGS
 from worklog.kernel.prediction import WHOLE, predict
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.problem import Shape, random_inputs
-from worklog.runs.text import Table, format_si
+from worklog.runs.text import Table, format_si, scrolling
 
 RUNG_SIZE = Shape.of(4096)
 FILE_SIZE = Shape.of(128)
 TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run
 SASS_SHOWN = 12  # instructions of a main loop
+MARKS = "(! bank conflicts; load + store)"  # in the costs of a source line
+# Of a source line in a page: it keeps its indent, wraps, and isn't squeezed by the numbers.
+CODE_STYLE = "text-align:left;font-family:monospace;white-space:pre-wrap;min-width:18em"
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,12 @@ class Sass:
     note: str = ""  # why there is none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
     """A kernel's resources, occupancy and counts."""
 
-    compiled: tuple[Compiled, ...] = field(repr=False)  # PTX, cubin and resources by architecture
-    main: Compiled = field(repr=False)  # the compiled code that is counted
+    compiled: tuple[Compiled, ...]  # PTX, cubin and resources by architecture
+    main: Compiled  # the compiled code that is counted
     threads: int | None  # per block
     label: str
     sass: Sass
@@ -73,6 +77,12 @@ class Inspection:
             return None
         shared = out.shared_bytes + out.program.shared
         return occupancy(out.arch, self.threads, out.registers, shared)
+
+    def __repr__(self) -> str:
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        return report_html(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the inspection for JSON."""
@@ -262,16 +272,34 @@ def save(inspected: Inspection, folder: Path) -> list[Path]:
 
 def report(inspected: Inspection) -> str:
     """Return the inspection as text for a terminal."""
+    texts = [part if isinstance(part, str) else part.text() for part in _parts(inspected)]
+    if inspected.lines:
+        texts.append(_source(inspected))
+    return "\n\n".join(texts)
+
+
+def report_html(inspected: Inspection) -> str:
+    """Return the inspection for a notebook."""
+    html = ""
+    for part in _parts(inspected):
+        html += f"<p>{escape(part)}</p>" if isinstance(part, str) else part.html()
+    if inspected.lines:
+        html += _source_html(inspected)
+    return html
+
+
+def _parts(inspected: Inspection) -> list[str | Table]:
+    """Return the sentences and the tables above the source."""
     program = inspected.main.program
     threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
-    parts = [
+    parts: list[str | Table] = [
         f"{program.name}: {program.entry}{threads}",
-        _resources(inspected).text(),
+        _resources(inspected),
         _sass(inspected.sass),
     ]
     if not inspected.lines:
         caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
-        return "\n\n".join([*parts, inspected.label, *caveats])
+        return [*parts, inspected.label, *caveats]
     counts = inspected.counts
     mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
     shares = ", ".join(
@@ -282,9 +310,8 @@ def report(inspected: Inspection) -> str:
         shares += f"; {shared / fma:.3f} shared wavefronts per warp multiply-add"
     parts.append(f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0")
     parts.append(f"{format_si(counts.all_instructions)} PTX instructions of a warp: {shares}")
-    parts += [_memory(counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
-    parts += [finding.at(program.name) for finding in inspected.findings]
-    return "\n\n".join([*parts, _source(inspected)])
+    parts += [_memory(counts), *(f"note: {caveat}" for caveat in inspected.caveats)]
+    return [*parts, *(finding.at(program.name) for finding in inspected.findings)]
 
 
 def _resources(inspected: Inspection) -> Table:
@@ -314,8 +341,8 @@ def _resources(inspected: Inspection) -> Table:
     return Table.of("", rows)
 
 
-def _sass(sass: Sass) -> str:
-    """Return the table of the main loop's most frequent instructions.
+def _sass(sass: Sass) -> str | Table:
+    """Return the table of the main loop's most frequent instructions, or why there is none.
 
     It has a column per architecture.
     """
@@ -334,7 +361,7 @@ def _sass(sass: Sass) -> str:
             *(f"{100 * loop.bank_conflicts:.1f} %" for loop in sass.loops.values()),
         ]
     )
-    return Table("", ("main loop, SASS", *sass.loops), rows).text()
+    return Table("", ("main loop, SASS", *sass.loops), rows)
 
 
 def _memory(counts: Counts) -> Table:
@@ -375,18 +402,38 @@ def _source(inspected: Inspection) -> str:
     all_instructions = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
-        (
-            f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank "
-            "conflicts; "
-            "load + store)"
-        ),
+        f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   {MARKS}",
     ]
+    for number, line in _source_lines(inspected):
+        costs = _line_costs(inspected.lines.get(number), all_instructions)
+        share, sectors, wavefronts = costs
+        rows.append(f"{share:>7} {sectors:>14} {wavefronts:>14}  {number:>4}  {line}".rstrip())
+    return "\n".join(rows)
+
+
+def _source_html(inspected: Inspection) -> str:
+    """Return the source below its header as a table. A line that is too long wraps."""
+    all_instructions = inspected.counts.all_instructions
+    names = ("of all instr.", "sectors per global request", "wavefronts per shared request", "line")
+    headings = "".join(f'<th scope="col" style="text-align:right">{name}</th>' for name in names)
+    headings += f'<th scope="col" style="text-align:left">{MARKS}</th>'
+    body = ""
+    for number, line in _source_lines(inspected):
+        costs = _line_costs(inspected.lines.get(number), all_instructions)
+        cells = "".join(
+            f'<td style="text-align:right;white-space:nowrap">{cost}</td>' for cost in costs
+        )
+        cells += f'<th scope="row" style="text-align:right">{number}</th>'
+        body += f'<tr>{cells}<td style="{CODE_STYLE}">{escape(line)}</td></tr>'
+    table = f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"
+    return scrolling(table, f"source of {inspected.main.program.entry}")
+
+
+def _source_lines(inspected: Inspection) -> list[tuple[int, str]]:
+    """Return the source lines below the header, with their numbers."""
     text = inspected.main.program.source.splitlines()
     header_lines = _header_length(text)
-    for number, line in enumerate(text[header_lines:], start=header_lines + 1):
-        costs = _line_costs(inspected.lines.get(number), all_instructions)
-        rows.append(f"{costs}  {number:>4}  {line}".rstrip())
-    return "\n".join(rows)
+    return [*enumerate(text[header_lines:], start=header_lines + 1)]
 
 
 def _header_length(lines: Sequence[str]) -> int:
@@ -397,8 +444,8 @@ def _header_length(lines: Sequence[str]) -> int:
     return 0
 
 
-def _line_costs(counts: Counts | None, all_instructions: int) -> str:
-    """Return the columns before a source line: share, sectors and wavefronts.
+def _line_costs(counts: Counts | None, all_instructions: int) -> tuple[str, str, str]:
+    """Return a source line's share of all instructions, sectors and wavefronts.
 
     counts: of the line; None if it has no instructions
     all_instructions: of all lines
@@ -416,4 +463,4 @@ def _line_costs(counts: Counts | None, all_instructions: int) -> str:
             if cost.requests:
                 mark = "!" if cost.conflicts else ""
                 wavefronts.append(f"{cost.wavefronts / cost.requests:.3g}{mark}")
-    return f"{share:>7} {' + '.join(sectors):>14} {' + '.join(wavefronts):>14}"
+    return share, " + ".join(sectors), " + ".join(wavefronts)

@@ -3,7 +3,7 @@
 // counts and the text about each access; here they are placed.
 
 const KEYS =
-    "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp, + − zoom; hover over or tap a lane, a cell, or C";
+    "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp, + − zoom, Esc leaves; hover over or tap a lane, a cell, or C";
 // The choice among the parts of each level.
 const CHOICES = {
     grid: "blockChoice",
@@ -573,6 +573,7 @@ class AccessView {
     }
 
     onKey(event) {
+        leaveOnEscape(event, this.view);
         const isOnPage = this.isPage && event.target === document.body;
         const isHere = this.view.contains(event.target) || isOnPage;
         const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
@@ -654,10 +655,20 @@ function onPoint(part, act, followsFinger = false) {
     part.addEventListener("click", onEvent);
 }
 
+// Calls `open` when the address changes. A place of the page, such as #content, says nothing about
+// what is chosen.
+function onAddress(open) {
+    window.addEventListener("hashchange", () => {
+        if (!document.getElementById(location.hash.slice(1))) {
+            open();
+        }
+    });
+}
+
 function openOne(model, root) {
     const view = new AccessView(model, root);
     if (view.isPage) {
-        window.addEventListener("hashchange", () => view.openAddress());
+        onAddress(() => view.openAddress());
         view.openAddress();
     } else {
         view.open(view.names[0]);

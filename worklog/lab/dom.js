@@ -47,13 +47,29 @@ function unpacked(text) {
     return new Response(stream).json();
 }
 
+// Gives the keys back when Escape is pressed in a part of a page: the focus goes to what is around the
+// part, such as a cell of JupyterLab, or to the page.
+function leaveOnEscape(event, part) {
+    if (event.key !== "Escape" || !part.contains(event.target)) {
+        return;
+    }
+    /** @type {HTMLElement} */
+    const around = part.parentElement.closest("[tabindex]");
+    if (around) {
+        around.focus({ preventScroll: true });
+    } else {
+        event.target.blur();
+    }
+}
+
 // Keeps keys with which JupyterLab moves between cells and folds headings, even while a control of
-// the page has the focus. Returns a function that ends this.
+// the page has the focus, until Escape is pressed. Returns a function that ends this.
 function keepKeys(page) {
     const keepKey = (event) => {
         if (/^(Arrow|Page|Home|End)/.test(event.key) && page.contains(event.target)) {
             event.stopPropagation();
         }
+        leaveOnEscape(event, page);
     };
     window.addEventListener("keydown", keepKey, true);
     return () => window.removeEventListener("keydown", keepKey, true);

@@ -118,7 +118,10 @@ class Table:
                 for number, content in enumerate(contents)
             ]
             body += f"<tr>{''.join(cells)}</tr>"
-        caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
+        caption = ""
+        if self.title:
+            style = "text-align:left;min-width:36em"
+            caption = f'<caption style="{style}">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         if len(self.notes) > FEW:
             notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"

@@ -154,7 +154,7 @@ def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
     is_live: whether the site's pages run kernels
     """
     written = chapters(steps, is_live=is_live)
-    first = front_page(run, written, steps)
+    first = front_page(run, written, steps, is_live=is_live)
     html = {"index.html": first.html, **chapter_pages(written)}
     html["api.html"] = reading_page("api.html", api.TITLE, api.ABOUT, api.page_body(), levels="23")
     html[glossary.PAGE] = glossary.glossary_page()

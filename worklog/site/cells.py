@@ -19,6 +19,7 @@ from worklog.site.pictures import Pictures
 MAGIC = "%%"  # before the name of a cell whose other lines are CUDA
 LONG = 6  # lines; longer Python is folded, since its output is what a reader looks for
 CHART_WIDTH = 700  # pixels, of a picture that states no width
+COLUMNS = re.compile(r"\S {2,}\S")  # a line of text with more than one column
 FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True)
 
 
@@ -125,5 +126,12 @@ def _output_html(output: Any, pictures: Pictures) -> str:
 
 
 def _text_output(text: str) -> str:
-    """Return an output of plain text."""
-    return f'<pre class="output" tabindex="0">{escape(text)}</pre>' if text.strip() else ""
+    """Return an output of plain text, in which sentences wrap and rows of a table don't."""
+    if not text.strip():
+        return ""
+    lines = []
+    for line in text.split("\n"):
+        html = escape(line)
+        lines.append(f'<span class="cells">{html}</span>' if COLUMNS.search(line) else html)
+    content = "\n".join(lines)
+    return f'<pre class="output" tabindex="0">{content}</pre>'

@@ -123,7 +123,8 @@ def beliefs(body: str) -> list[str]:
         nearby = paragraphs[number : number + 4]
         outcome = next((candidate for candidate in nearby if HAPPENED in candidate), None)
         if outcome:
-            stories.append(paragraph if outcome == paragraph else paragraph + outcome)
+            story = paragraph if outcome == paragraph else paragraph + outcome
+            stories.append(story.replace(":</p>", ": …</p>"))  # the chapter shows what follows
     return stories
 
 

@@ -36,6 +36,11 @@ ABOUT = (
     "SGEMM kernels on an NVIDIA GPU, from naive to past cuBLAS: checked, timed, and explained by "
     "what they touch."
 )
+# The link to a kernel with a race, which a live site runs.
+BREAKING = (
+    '<li><a href="access.html#shared?mistake=no-second-barrier">Break a kernel</a>'
+    "<p>remove a barrier, and see the race with its lines</p></li>"
+)
 CHARTS = 2
 PALE = 0.25  # opacity of a word that no lane reads
 
@@ -48,11 +53,14 @@ class FrontPage:
     files: dict[str, bytes]  # its pictures, by file name
 
 
-def front_page(run: Run | None, written: Sequence[Chapter], steps: Steps) -> FrontPage:
+def front_page(
+    run: Run | None, written: Sequence[Chapter], steps: Steps, *, is_live: bool
+) -> FrontPage:
     """Return index.html with its pictures.
 
     run: for the ladder and the chart over sizes (default: this machine's newest, else recordings,
         whose ladder goes on past cuBLAS)
+    is_live: whether the site's pages run kernels
     """
     ladder_run, sizes_run = _runs(run)
     sizes, pictures = _chart("sizes", partial(plots.sizes, sizes_run), steps)
@@ -69,6 +77,7 @@ def front_page(run: Run | None, written: Sequence[Chapter], steps: Steps) -> Fro
         rungs=str(len(RUNGS)),
         first=written[0].page,
         story=str(sum(chapter.page < REFERENCE for chapter in written)),
+        breaking=BREAKING if is_live else "",
         warps="".join(load.html for load in loads),
         chapters="".join(_entry(chapter) for chapter in written if chapter.page < REFERENCE),
         wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),

@@ -3,9 +3,11 @@
 // findings are listed.
 //
 // The address keeps what is chosen: #shared/0/9/41?mistake=no-first-barrier&size=64x64x64&block=1
-// is a rung, a warp, a lane and a step, and then what isn't as at the start.
+// is a rung, a warp, a lane and a step, and then what isn't as at the start. A level of the zoom may
+// follow the step: #shared/0/9/41/lane.
 
 const NO_MISTAKE = "as written";
+const USUAL_LEVEL = "warp"; // of the zoom
 const OWN_TILE = "the rung's own";
 const UNUSED_SECTORS = "unused-sectors";
 const BANK_CONFLICTS = "bank-conflicts";
@@ -50,6 +52,12 @@ class LiveView extends AccessView {
         }
     }
 
+    // Likewise, and scrolls the listing into sight.
+    goToLine(line) {
+        this.showLine(line);
+        this.code.scrollIntoView({ block: "nearest" });
+    }
+
     markFaults(lines) {
         for (const line of this.code.querySelectorAll("[data-line]")) {
             line.classList.toggle("faulty", lines.has(Number(line.dataset.line)));
@@ -66,6 +74,7 @@ class LivePage {
         this.root = root;
         this.chosen = null; // rung, tile, mistake, size and block, each by its place
         this.runs = 0; // of the kernels that have been started
+        this.lines = []; // the source of the kernel that is shown
         this.makeControls();
         this.view = new LiveView(viewRoot, isPage);
         this.view.onChange = () => this.showAddress();
@@ -104,9 +113,13 @@ class LivePage {
 
     listen() {
         if (this.isPage) {
-            window.addEventListener("hashchange", () => this.openAddress());
+            onAddress(() => this.openAddress());
         }
-        window.addEventListener("keydown", (event) => this.view.onKey(event), true);
+        const onKey = (event) => {
+            leaveOnEscape(event, this.root);
+            this.view.onKey(event);
+        };
+        window.addEventListener("keydown", onKey, true);
     }
 
     get rungEntry() {
@@ -190,6 +203,7 @@ class LivePage {
         if (isOver()) {
             return;
         }
+        this.lines = kernel.source.split("\n");
         this.view.show(kernel.kernel, shown, place);
         this.root.dataset.milliseconds = Math.round(performance.now() - clicked);
         this.setState("shown", "Running all blocks …");
@@ -253,23 +267,29 @@ class LivePage {
         }
     }
 
-    item({ kind, line, message, isError, count = 1 }) {
+    item({ kind, line, message, isError, otherLine = null, count = 1 }) {
         const times = count > 1 ? ` (${count.toLocaleString("en")} times)` : "";
-        const toLine = button(`line ${line}`, () => this.view.showLine(line));
         const attributes = { class: isError ? "error" : "waste", "data-line": line };
-        return make("li", attributes, toLine, " ", make("b", {}, kind), ` ${message}${times}`);
+        const lines = [...new Set([line, otherLine ?? line])].map((number) => this.lineOf(number));
+        return make("li", attributes, make("b", {}, kind), ` ${message}${times}`, ...lines);
+    }
+
+    // A line of source, with a button that leads to it in the listing.
+    lineOf(number) {
+        const toLine = button(`line ${number}`, () => this.view.goToLine(number));
+        const code = make("code", {}, (this.lines[number - 1] ?? "").trim());
+        return make("div", { class: "to-line" }, toLine, code);
     }
 
     async saveImage() {
-        const { head, lanes, memory, matrices, roll } = this.view;
-        const parts = [head, lanes, memory, matrices, roll];
-        const picture = await pictureOf(parts, "worklog access picture");
+        const { about, head, level, matrices, roll, view } = this.view;
+        const picture = await pictureOf([about, head, level, matrices, roll], view);
         saveAs(picture, `${this.chosenText().replaceAll(/[^\w.-]+/g, "-")}.png`);
     }
 
     // The address of what is chosen, without its sign.
     chosenText() {
-        const { warp, lane, step } = this.view.state;
+        const { warp, lane, step, level } = this.view.state;
         const { tile, mistake, size, block } = this.chosen;
         const { start, sizes, name } = this.entry;
         const more = new URLSearchParams();
@@ -285,8 +305,11 @@ class LivePage {
         if (block) {
             more.set("block", block);
         }
-        const place = [this.rungEntry.name, warp, lane, step].join("/");
-        return [place, more].filter((part) => String(part)).join("?");
+        const place = [this.rungEntry.name, warp, lane, step];
+        if (level !== USUAL_LEVEL) {
+            place.push(level);
+        }
+        return [place.join("/"), more].filter((part) => String(part)).join("?");
     }
 
     showAddress() {
@@ -313,7 +336,8 @@ class LivePage {
         const entry = mistake ? mistakes[mistake - 1] : tiles[tile];
         const size = entry.sizes.findIndex((one) => one.size === asked.get("size"));
         const block = Number(asked.get("block") ?? 0);
-        const opened = {};
+        const level = numbers[3];
+        const opened = { level: LEVELS.includes(level) ? level : USUAL_LEVEL };
         ["warp", "lane", "step"].forEach((part, number) => {
             if (/^\d+$/.test(numbers[number] ?? "")) {
                 opened[part] = Number(numbers[number]);

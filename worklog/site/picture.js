@@ -1,25 +1,44 @@
 // Saves a part of the page as a picture.
 
 const SCALE = 2; // pixels of the picture for one of the page
+const MARGIN = 12; // around the picture, in pixels of the page
 
-// Returns a copy of elements whose controls have the state of the originals.
-function copyOf(elements) {
-    return elements.map((element) => {
+// Returns a copy of a viewer that has only some of its elements, one below the other, as wide as they
+// are on the page. Its controls have the state of the originals.
+function copyOf(elements, viewer) {
+    const copies = elements.map((element) => {
         const copy = element.cloneNode(true);
+        copy.style.width = `${element.getBoundingClientRect().width}px`;
         const inputs = [...element.querySelectorAll("input")];
         [...copy.querySelectorAll("input")].forEach((input, place) => {
             input.toggleAttribute("checked", inputs[place].checked);
+            input.removeAttribute("name"); // else a copied radio button would clear the original
         });
         return copy;
     });
+    // What is around the elements also has colours, and says which of their parts are hidden.
+    const around = viewer.cloneNode(false);
+    around.style.display = "block";
+    around.append(...copies);
+    const { width } = viewer.getBoundingClientRect();
+    const style = `width: ${Math.ceil(width) + 2 * MARGIN}px; padding: ${MARGIN}px`;
+    return make("div", { class: "worklog access", style }, around);
 }
 
-// Returns elements of the page, one below the other, as a drawing (SVG) with the page's styles.
-function drawingOf(elements, className, width, height) {
+// Returns the width and the height of a part that isn't on the page.
+function sizesOf(part) {
+    const place = make("div", { style: "position: absolute; left: -1000rem" }, part);
+    document.body.append(place);
+    const sizes = [part.offsetWidth, part.offsetHeight];
+    place.remove();
+    return sizes;
+}
+
+// Returns a part as a drawing (SVG) with the page's styles.
+function drawingOf(part, width, height) {
     const styles = [...document.querySelectorAll("style")].map((style) => style.textContent);
     const body = document.createElement("div");
-    const style = make("style", {}, styles.join("\n"));
-    body.append(style, make("div", { class: className }, ...copyOf(elements)));
+    body.append(make("style", {}, styles.join("\n")), part);
     const content = new XMLSerializer().serializeToString(body);
     return (
         `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">` +
@@ -27,13 +46,11 @@ function drawingOf(elements, className, width, height) {
     );
 }
 
-// Resolves with elements of the page as a picture (PNG, a Blob).
-async function pictureOf(elements, className) {
-    const boxes = elements.map((element) => element.getBoundingClientRect());
-    const width = Math.ceil(Math.max(...boxes.map((box) => box.width)));
-    const heights = boxes.map((box) => box.height);
-    const height = Math.ceil(heights.reduce((sum, own) => sum + own, 0)) + 16 * elements.length;
-    const drawing = drawingOf(elements, className, width, height);
+// Resolves with elements of a viewer as a picture (PNG, a Blob).
+async function pictureOf(elements, viewer) {
+    const copy = copyOf(elements, viewer);
+    const [width, height] = sizesOf(copy);
+    const drawing = drawingOf(copy, width, height);
     const image = new Image();
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(drawing)}`;
     await image.decode();

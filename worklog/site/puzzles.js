@@ -45,7 +45,10 @@ class PuzzleView {
             this.answer.disabled = false;
             this.say("", "");
         });
-        const lines = text.split("\n").map((line) => make("span", { class: "line" }, line));
+        const lines = text.split("\n").map((line) => {
+            const indent = line.length - line.trimStart().length;
+            return make("span", { class: "line", style: `--indent: ${indent}` }, line);
+        });
         const code = make("pre", {}, make("code", {}, ...lines));
         return make("label", { class: "choice" }, input, code);
     }

@@ -1,7 +1,7 @@
 // A page of text: its widgets are loaded when a reader comes near, and its table of contents marks
 // the section in sight.
 
-const IN_SIGHT = "0px 0px -75% 0px";
+const TOP = 0.25; // of the window: a section is in sight once its heading is there
 const WIDE = "(min-width: 75rem)"; // as in site.css
 // Files put a widget's function, and a rung's accesses, here by name.
 window.worklogWidgets = {};
@@ -41,21 +41,20 @@ async function showWidget(place) {
     }
 }
 
-// Marks the link of the section at the top of the window.
+// Marks the link of the section at the top of the window, also after a jump.
 function markSections(contents) {
-    const mark = ({ target }) => {
-        for (const link of contents.querySelectorAll("a")) {
-            const isHere = decodeURIComponent(link.hash.slice(1)) === target.id;
-            link.toggleAttribute("aria-current", isHere);
+    const links = [...contents.querySelectorAll("a")];
+    const headings = [...document.querySelectorAll(".body [id]:is(h2, h3)")];
+    const mark = () => {
+        const isAbove = (heading) => heading.getBoundingClientRect().top < TOP * innerHeight;
+        const here = headings.filter(isAbove).at(-1)?.id;
+        for (const link of links) {
+            const isHere = decodeURIComponent(link.hash.slice(1)) === here;
+            link.setAttribute("aria-current", isHere ? "location" : "false");
         }
     };
-    const observer = new IntersectionObserver(
-        (entries) => entries.filter((entry) => entry.isIntersecting).forEach(mark),
-        { rootMargin: IN_SIGHT },
-    );
-    document.querySelectorAll(".body [id]:is(h2, h3)").forEach((heading) => {
-        observer.observe(heading);
-    });
+    document.addEventListener("scroll", mark, { passive: true });
+    mark();
 }
 
 // Shows the live viewer in the place of the recorded one.
