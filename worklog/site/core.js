@@ -8,7 +8,6 @@ class Core {
     constructor(instance, layouts) {
         this.calls = instance.exports;
         this.records = layouts.records;
-        this.calls._initialize();
     }
 
     // The memory moves when it grows, so a view is made for each use.
