@@ -352,12 +352,10 @@ class Answers:
             joined = []
         return steps
 
-    def _effect(
-        self, pitfalls: Sequence[Pitfall], before: Reading, after: Reading
-    ) -> SettingEffect:
+    def _effect(self, pitfalls: Sequence[Pitfall], start: Reading, end: Reading) -> SettingEffect:
         """Return the effect of settings, the same object for the same readings."""
         # A source keeps its readings, so no other reading gets the identity of one.
-        key = (*(pitfall.setting for pitfall in pitfalls), id(before), id(after))
+        key = (*(pitfall.setting for pitfall in pitfalls), id(start), id(end))
         if key not in self._effects:
-            self._effects[key] = SettingEffect(tuple(pitfalls), before, after)
+            self._effects[key] = SettingEffect(tuple(pitfalls), start, end)
         return self._effects[key]

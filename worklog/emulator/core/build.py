@@ -253,19 +253,19 @@ def _compiled(
         out = Path(temporary) / name
         objects: tuple[str, ...] = ()
         for command in commands:
-            made = out if command is commands[-1] else Path(temporary) / "core.o"
-            arguments = (*command, f"-I{temporary}", "-o", str(made), *objects)
+            output = out if command is commands[-1] else Path(temporary) / "core.o"
+            arguments = (*command, f"-I{temporary}", "-o", str(output), *objects)
             if "-target" in command:
                 _run_zig(arguments, Path(temporary) / "zig", zig_cache)
             else:
                 _run(arguments, os.environ)
-            if not made.is_file():
+            if not output.is_file():
                 raise RuntimeError(
                     f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but "
                     "wrote no file: "
                     "set CC to another C compiler"
                 )
-            objects = (str(made),)
+            objects = (str(output),)
         path = folder / f"{start}-{_checksum(out)}.{suffix}"
         out.replace(path)
     return path
