@@ -3,7 +3,7 @@
 Without a C compiler, the build asks for the wheel `ziglang`, which holds one. WORKLOG_WHEEL, a
 platform tag such as manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform,
 always with Zig. What was compiled from the same sources is taken from the folder WORKLOG_CACHE, and
-kept there.
+kept there, as is what Zig compiles of its own.
 
 On an index, a relative link or picture of the README leads nowhere. With `urls.Repository` in
 pyproject.toml, links and pictures become absolute. Without it, a link becomes its words, and a
@@ -18,6 +18,7 @@ import runpy
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +64,24 @@ class Core(BuildHookInterface[Any]):
         self._made = tempfile.TemporaryDirectory()
         kept = Path(os.environ.get("WORKLOG_CACHE") or self._made.name)
         folder = Path(self.root) / CORE if version == "editable" else kept
+        zig_cache = build["zig_folder"](kept)
         old = {*folder.glob("core-*.so")} if version == "editable" else set()
         try:
             with ThreadPoolExecutor() as pool:  # each takes seconds
                 chosen = (
                     build["fitting"]()[:1] if version == "editable" else build["variants"](kind)
                 )
-                new = {*pool.map(lambda flags: build["compile_core"](folder, flags, wheel), chosen)}
+                compile_core = partial(
+                    build["compile_core"], folder, wheel=wheel, zig_cache=zig_cache
+                )
+                new = {*pool.map(compile_core, chosen)}
         except (
             PermissionError
         ) as error:  # of a checkout that is read only: the core is compiled when it is first used
             self.app.display_warning(f"{error}: the emulator's core is not compiled now")
             return
         if wheel:  # a release's, which makes pages without a compiler
-            new.add(build["compile_wasm"](folder))
+            new.add(build["compile_wasm"](folder, zig_cache))
         for path in old - new:
             path.unlink()
         build_data["pure_python"] = False

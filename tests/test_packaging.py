@@ -356,8 +356,9 @@ def test_a_wheel_for_a_named_platform_has_the_core_for_browsers(
         "variants": lambda kind: [("fast",), ()],
         "machine": lambda: "x86_64",
         "platform_tag": lambda: "linux_x86_64",
-        "compile_core": lambda folder, flags, wheel: folder / f"core{len(flags)}.so",
-        "compile_wasm": lambda folder: folder / "core.wasm",
+        "zig_folder": lambda cache: cache / "zig",
+        "compile_core": lambda folder, flags, wheel, zig_cache: folder / f"core{len(flags)}.so",
+        "compile_wasm": lambda folder, zig_cache: folder / "core.wasm",
     }
     hook = Core(str(ROOT), {}, None, None, "", "wheel")
     monkeypatch.setattr(hook, "_wheel_and_build", lambda: (wheel, build))

@@ -104,7 +104,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def core(shared):
-    """Compile the core for browsers, once in a checkout: that takes a minute."""
+    """Compile the core for browsers, once in a checkout."""
     with FileLock(shared / "core.lock"):
         old = {*build.HERE.glob("core-*.wasm")}
         path = build.compile_wasm(build.HERE)

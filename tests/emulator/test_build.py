@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import stat
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -212,3 +213,65 @@ def test_a_terminal_says_once_that_the_core_is_compiled(
         build.load(tmp_path / "cache", "")
     said = capsys.readouterr().err
     assert said.count("compiling the emulator's core") == in_a_terminal
+
+
+ZIG = (sys.executable, "-m", "ziglang", "cc", *build.WASM, *build.WASM_LINK[:3])
+
+
+@pytest.fixture(scope="module")
+def zig_cache(tmp_path_factory):
+    """Return Zig's cache after two compilations that began at once, without one."""
+    folder = tmp_path_factory.mktemp("zig")
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda number: compiled_by_zig(folder, number, folder / "cache"), range(2))]
+    return folder / "cache"
+
+
+def compiled_by_zig(folder: Path, number: int, cache: Path | None) -> bytes:
+    """Compile a function that needs Zig's runtime."""
+    source = folder / f"{number}.c"
+    source.write_text("double cos(double); double of(double x) { return cos(x); }")
+    out = folder / f"{number}.wasm"
+    command = (*ZIG, "-Wl,--export=of", "-o", str(out), str(source))
+    build._run_zig(command, folder / f"own{number}", cache)
+    return out.read_bytes()
+
+
+def runtime(cache: Path) -> dict[Path, int]:
+    """Return the compiled runtime in a cache: its files, and when they were written."""
+    return {path: path.stat().st_mtime_ns for path in cache.rglob("*.a")}
+
+
+def test_zig_compiles_its_runtime_once_also_for_processes_at_once(zig_cache, tmp_path, capsys):
+    before = runtime(zig_cache)
+    assert len(before) == 1
+    compiled_by_zig(tmp_path, 0, zig_cache)
+    assert runtime(zig_cache) == before
+    assert not runtime(tmp_path), "nothing is compiled beside the cache"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_cache_of_zig_is_deleted_and_said(zig_cache, tmp_path, capsys):
+    damaged = shutil.copytree(zig_cache, tmp_path / "cache")
+    for path in runtime(damaged):
+        path.write_bytes(b"damaged")
+    assert compiled_by_zig(tmp_path, 0, damaged) == compiled_by_zig(tmp_path, 1, zig_cache)
+    assert str(damaged) in capsys.readouterr().err and not damaged.exists()
+
+
+def test_a_cache_of_zig_that_cannot_be_written_is_said(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert compiled_by_zig(tmp_path, 0, file / "zig")
+    said = capsys.readouterr().err
+    assert f"cannot write to {file / 'zig'}: Not a directory" in said
+
+
+def test_an_error_of_the_sources_keeps_the_cache_of_zig(zig_cache, tmp_path):
+    before = runtime(zig_cache)
+    source = tmp_path / "wrong.c"
+    source.write_text("nonsense")
+    command = (*ZIG, "-o", str(tmp_path / "wrong.wasm"), str(source))
+    with pytest.raises(RuntimeError, match="nonsense"):
+        build._run_zig(command, tmp_path / "own", zig_cache)
+    assert runtime(zig_cache) == before

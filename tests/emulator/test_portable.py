@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from base64 import b64decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def test_without_zig_only_a_whole_core_is_found(tmp_path, monkeypatch):
         build.compile_wasm(tmp_path)
     content = tmp_path / "content"
     content.write_bytes(b"a core")
-    name = f"{build._stem(build.WASM)}-{build._checksum(content)}.wasm"
+    name = f"{Path(build._wasm_name()).stem}-{build._checksum(content)}.wasm"
     core = content.rename(tmp_path / name)
     assert build.compile_wasm(tmp_path) == core
     core.write_bytes(b"damaged")

@@ -17,7 +17,7 @@ from worklog.problem import Shape
 from worklog.runner import measure, sources
 from worklog.runs import CUBLAS, Calibration, Run, open_run, recordings
 from worklog.runs.comparison import open_comparison
-from worklog.runs.sources import in_steps
+from worklog.runs.sources import in_steps, load_recording
 from worklog.runs.statistics import median, summarize
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,3 +172,18 @@ def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200, monkeypatch):
     assert "shared" in run.notes[-1]
     with pytest.raises(BadRunFile, match="shared"):
         measure.results(["shared"])
+
+
+def test_a_recording_is_read_once_and_a_caller_may_change_its_run(monkeypatch, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(next(iter(recordings().values())).read_bytes())
+    first = load_recording(path)
+    first.notes.append("changed")
+    first.measurements.clear()
+    first.kernels.clear()
+    again = load_recording(path)
+    assert again.measurements and again.kernels and "changed" not in again.notes
+    assert again.measurements[0] is load_recording(path).measurements[0]
+    shorter = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
+    path.write_bytes(shorter)
+    assert len(load_recording(path).measurements) < len(again.measurements)

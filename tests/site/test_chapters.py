@@ -187,16 +187,17 @@ def test_a_cell_of_a_viewer_or_the_panel_has_its_place_with_the_choices():
 
 
 def test_the_files_of_widgets_have_one_function_each_and_the_accesses_of_each_rung():
-    still = ["widget-access.js", "widget-panel.js", "widget-bet.js", "accesses-naive.js"]
-    assert [*widgets.files(["naive"], is_live=False)] == still
-    files = widgets.files(["naive"], is_live=True)
+    still = ["widget-access.js", "widget-panel.js", "widget-bet.js"]
+    assert [*widgets.script_files(is_live=False)] == still
+    files = widgets.script_files(is_live=True)
     assert {*files} == {*still, "widget-live.js"}
     for name in ("access", "panel", "bet", "live"):
         script = files[f"widget-{name}.js"].decode()
         assert script.startswith(f"worklogWidgets.{name} = (() => {{")
         assert "export default" not in script and script.count("function show(") == 1
-    text = files["accesses-naive.js"].decode()
-    [packed] = re.findall(r'^worklogAccesses\["naive"\] = "([\w+/=]+)";$', text, re.MULTILINE)
+    name, content = widgets.access_file("naive")
+    assert name == "accesses-naive.js"
+    [packed] = re.findall(rb'^worklogAccesses\["naive"\] = "([\w+/=]+)";$', content, re.MULTILINE)
     assert [*json.loads(gzip.decompress(base64.b64decode(packed)))] == ["naive"]
 
 

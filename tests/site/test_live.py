@@ -121,7 +121,7 @@ def without_the_other_pages(monkeypatch):
     monkeypatch.setattr(build, "chapters", lambda *_, **how: [])
     monkeypatch.setattr(build, "chapter_pages", lambda _: {})
     monkeypatch.setattr(build, "front_page", lambda *_, **how: FrontPage("", {}))
-    monkeypatch.setattr(build.widgets, "files", lambda _, **how: {})
+    monkeypatch.setattr(build.widgets, "script_files", lambda **how: {})
 
 
 def test_a_site_without_the_core_for_browsers_has_computed_accesses_and_says_why(monkeypatch):

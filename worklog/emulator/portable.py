@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import enum, findings, pointers, record
-from worklog.emulator.core.build import HERE, NO_ZIG, built_wasm, compile_wasm
+from worklog.emulator.core.build import HERE, NO_ZIG, built_wasm, compile_wasm, zig_folder
 from worklog.emulator.core.decode import MEMORIES
 from worklog.emulator.core.native import PreparedRun
 from worklog.emulator.launching import PreparedLaunch
@@ -36,7 +36,8 @@ def core_file() -> Path:
     Raises WorklogError.
     """
     try:
-        return built_wasm(HERE) or compile_wasm(own_folder("WORKLOG_CACHE", "cache"))
+        cache = own_folder("WORKLOG_CACHE", "cache")
+        return built_wasm(HERE) or compile_wasm(cache, zig_folder(cache))
     except (OSError, RuntimeError) as error:
         raise WorklogError(str(error)) from error
 

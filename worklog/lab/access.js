@@ -29,14 +29,31 @@ class AccessView {
         this.onGo = () => {}; // called after the user changes what is chosen
         this.state = { kernel: this.names[0], block: 0, level: "warp", warp: 0, lane: 0, step: 0 };
         this.shown = null; // the kernel's document
-        this.accesses = null; // the warp's
+        this.isRead = false; // whether `accesses` are those of what is chosen
+        this.accesses = []; // the warp's
         this.tiles = []; // the tile along K of each
         this.cells = []; // of memory, as they are drawn
+        this.layout = null; // of the matrices, as they are drawn
         this.owners = null; // see storesOfC()
+        this.zoom = new ZoomControl((level) => this.go({ level }));
+        this.tile = new TileSlider((tile) => this.moveToTile(tile));
+        this.blockChoice = this.choiceOf("block", "of-grid", "Blocks of the grid");
+        this.warpChoice = this.choiceOf("warp", "of-block", "Warps of the block: threads");
+        this.laneChoice = this.choiceOf("lane", "lanes", "Lanes of the warp");
         this.makeParts();
         this.listen();
         root.append(
             this.isPaired ? this.view : make("div", { class: "worklog access" }, this.view),
+        );
+    }
+
+    // The choice of a part, which also opens its level.
+    choiceOf(part, name, title) {
+        return new Choice(
+            name,
+            title,
+            (number) => this.go({ [part]: number }),
+            (number) => this.zoomIn({ [part]: number, level: part }),
         );
     }
 
@@ -52,7 +69,6 @@ class AccessView {
         this.matrices = make("div", { class: "matrices" });
         this.roll = make("div", { class: "piano" });
         this.slider = make("input", { type: "range", min: 0, "aria-label": "step" });
-        this.tile = new TileSlider((tile) => this.moveToTile(tile));
         const top = make("div", { class: "top" }, this.choices(), this.zoom.box, this.head);
         const keys = make("p", { class: "source" }, KEYS);
         const sliders = [this.roll, this.slider, this.tile.box];
@@ -61,25 +77,6 @@ class AccessView {
     }
 
     makeLevels() {
-        this.zoom = new ZoomControl((level) => this.go({ level }));
-        this.blockChoice = new Choice(
-            "of-grid",
-            "Blocks of the grid",
-            (block) => this.go({ block }),
-            (block) => this.zoomIn({ block, level: "block" }),
-        );
-        this.warpChoice = new Choice(
-            "of-block",
-            "Warps of the block: threads",
-            (warp) => this.go({ warp }),
-            (warp) => this.zoomIn({ warp, level: "warp" }),
-        );
-        this.laneChoice = new Choice(
-            "lanes",
-            "Lanes of the warp",
-            (lane) => this.go({ lane }),
-            (lane) => this.zoomIn({ lane, level: "lane" }),
-        );
         this.laneChoice.offer(range(LANES), (lane) => this.go({ lane }));
         this.lanes = this.laneChoice.box;
         this.laneTable = make("div", { class: "of-lane" });
@@ -114,7 +111,7 @@ class AccessView {
     // Shows a kernel from its first wasteful access on, or from what is chosen.
     open(name, chosen = {}) {
         this.shown = completed(this.documents[name]);
-        this.accesses = null;
+        this.isRead = false;
         this.owners = null;
         const { start, steps, block, blocks } = this.shown;
         const [warp, step] = start;
@@ -155,7 +152,7 @@ class AccessView {
         state.warp = clamped(state.warp, shown.steps.length);
         state.lane = clamped(state.lane, LANES);
         const isOther = state.warp !== before.warp || state.block !== before.block;
-        if (!this.accesses || isOther) {
+        if (!this.isRead || isOther) {
             this.readAccesses(state.block !== before.block);
         }
         state.step = clamped(state.step, Math.max(1, this.accesses.length));
@@ -172,6 +169,7 @@ class AccessView {
     // Reads the accesses of the block and the warp that are chosen.
     readAccesses(isOtherBlock) {
         const { shown, state } = this;
+        this.isRead = true;
         this.accesses = accessesOf(shown, state.warp, state.block);
         this.tiles = tilesOf(shown, this.accesses);
         this.tile.offer(this.tiles);
@@ -356,23 +354,24 @@ class AccessView {
         if (this.owners) {
             return this.owners;
         }
-        this.owners = new Map();
+        const owners = new Map();
         this.shown.steps.forEach((_, warp) => {
             const accesses = accessesOf(this.shown, warp, this.state.block);
             const stores = accesses.filter(({ kind, name }) => {
                 return kind.writes && kind.lanes && name === "C";
             });
             for (const store of stores) {
-                this.addOwners(store, warp);
+                this.addOwners(owners, store, warp);
             }
         });
-        return this.owners;
+        this.owners = owners;
+        return owners;
     }
 
-    addOwners(store, warp) {
+    addOwners(owners, store, warp) {
         for (const lane of range(LANES)) {
             for (const { row, column } of elementsOfLane(this.shown, store, lane)) {
-                this.owners.set(`${row}/${column}`, { warp, lane, matrix: "C", row, column });
+                owners.set(`${row}/${column}`, { warp, lane, matrix: "C", row, column });
             }
         }
     }
@@ -527,6 +526,9 @@ class AccessView {
     }
 
     pointAtMatrices(x, y, event) {
+        if (!this.layout) {
+            return;
+        }
         const element = elementOfC(this.layout, x, y);
         if (this.state.level === "grid") {
             this.pointAtGrid(element, event);

@@ -272,12 +272,13 @@ function wavefrontCells(access, words, { y, phase, isFirst }) {
     }
     const isInPhase = (lane) => Math.floor((lane * kind.rows.length) / LANES) === phase;
     return range(BANKS).map((bank) => {
-        const cell = { x: bank, y, group: `${phase}/${bank}`, colour: "idle", lanes: [] };
-        if (wordOfBank.has(bank)) {
-            cell.colour = isFirst ? "first" : "later";
-            cell.lanes = lanesAtWord(access, wordOfBank.get(bank)).filter(isInPhase);
+        const group = `${phase}/${bank}`;
+        const word = wordOfBank.get(bank);
+        if (word === undefined) {
+            return { x: bank, y, group, colour: "idle", lanes: [] };
         }
-        return cell;
+        const lanes = lanesAtWord(access, word).filter(isInPhase);
+        return { x: bank, y, group, colour: isFirst ? "first" : "later", lanes };
     });
 }
 

@@ -58,7 +58,7 @@ class SettingEffect:
         """
         return self.after.difference(self.before)
 
-    @property
+    @cached_property
     def role(self) -> str:
         """The role of the step's colour.
 
@@ -68,7 +68,7 @@ class SettingEffect:
             return "grey"
         return "alert" if self.difference.off < 0 else "accent"
 
-    @property
+    @cached_property
     def row(self) -> PanelRow:
         """The step's row in the panel's chart.
 
@@ -271,6 +271,8 @@ class Answers:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.sources = list[RunReadings]()
+        # By the settings' names and the readings: many answers have a step in common.
+        self._effects = dict[tuple[Any, ...], SettingEffect]()
         measured = list[Measurement]()
         for run in runs:
             self.sources += [RunReadings(part) for part in run.by_card()]
@@ -322,31 +324,38 @@ class Answers:
         reading = source.read(kernel, shape, settings)
         unbiased = source.read(kernel, shape, source.unbiased)
         pitfalls = changes(settings, source.unbiased)
-        steps = _steps(source, kernel, shape, settings)
-        return Answer(settings, SettingEffect(tuple(pitfalls), unbiased, reading), tuple(steps))
+        steps = self._steps(source, kernel, shape, settings)
+        return Answer(settings, self._effect(pitfalls, unbiased, reading), tuple(steps))
 
+    def _steps(
+        self, source: RunReadings, kernel: str, shape: Shape, settings: Settings
+    ) -> list[SettingEffect]:
+        """Return a step for each biased setting that changes the time.
 
-def _steps(
-    source: RunReadings, kernel: str, shape: Shape, settings: Settings
-) -> list[SettingEffect]:
-    """Return a step for each biased setting that changes the time.
+        A setting is joined with the next one if there is no time for the combination so far.
+        """
+        steps = list[SettingEffect]()
+        combination = dict(source.unbiased)
+        previous = source.read(kernel, shape, source.unbiased)
+        joined = list[Pitfall]()
+        for pitfall in changes(settings, source.unbiased):
+            combination[pitfall.setting] = settings[pitfall.setting]
+            if pitfall.setting in SPOKEN:
+                continue
+            joined.append(pitfall)
+            if not source.has(kernel, shape, combination):
+                continue
+            after = source.read(kernel, shape, combination)
+            if any(changed.corrupts == TIME for changed in joined):
+                steps.append(self._effect(joined, previous, after))
+            previous = after
+            joined = []
+        return steps
 
-    A setting is joined with the next one if there is no time for the combination so far.
-    """
-    steps = list[SettingEffect]()
-    combination = dict(source.unbiased)
-    previous = source.read(kernel, shape, source.unbiased)
-    joined = list[Pitfall]()
-    for pitfall in changes(settings, source.unbiased):
-        combination[pitfall.setting] = settings[pitfall.setting]
-        if pitfall.setting in SPOKEN:
-            continue
-        joined.append(pitfall)
-        if not source.has(kernel, shape, combination):
-            continue
-        after = source.read(kernel, shape, combination)
-        if any(changed.corrupts == TIME for changed in joined):
-            steps.append(SettingEffect(tuple(joined), previous, after))
-        previous = after
-        joined = []
-    return steps
+    def _effect(self, pitfalls: Sequence[Pitfall], start: Reading, end: Reading) -> SettingEffect:
+        """Return the effect of settings, the same object for the same readings."""
+        # A source keeps its readings, so no other reading gets the identity of one.
+        key = (*(pitfall.setting for pitfall in pitfalls), id(start), id(end))
+        if key not in self._effects:
+            self._effects[key] = SettingEffect(tuple(pitfalls), start, end)
+        return self._effects[key]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,12 @@ class Reading:
     timed: Summary  # the time in microseconds, with all samples
     ratio: Estimate  # cuBLAS's time over the kernel's
 
-    @property
+    @cached_property
     def samples(self) -> list[float]:
         """The times that count, in launch order."""
         return [us - self.timed.samples.overhead_us for us in self.timed.samples.counted()]
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[str, str, str]:
         """Time, rate and share of cuBLAS, as an author would publish them."""
         time = self.timed.time

@@ -13,7 +13,7 @@ from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.ladder import source_changed
 from worklog.runner.job import Job, jobs_of
 from worklog.runs import CUBLAS, Measurement, Run
-from worklog.runs.sources import CHAPTERS, forced_source, newest_run
+from worklog.runs.sources import CHAPTERS, forced_source, load_recording, newest_run
 from worklog.settings import PITFALLS
 
 CHANGED = "source changed since"  # in the label of a recorded time
@@ -70,7 +70,7 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     """
     sources = [run]
     if not all(held_by(run, job) for job in jobs):
-        sources += [Run.load(path, "recorded") for path in runs.recordings(CHAPTERS).values()]
+        sources += map(load_recording, runs.recordings(CHAPTERS).values())
     absent = _unrecorded_kernels(jobs, sources) if partly else []
     if absent:
         note = f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"

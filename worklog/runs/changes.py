@@ -233,7 +233,7 @@ def process_median(
         kernels = 1 if single else None
     slope = None
     if m.sm_mhz:
-        fit, fit_half_width = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
+        fit, fit_half_width = fitted_slope(*zip(m.samples.clock_logs, strict=True))
         slope = fit if fit_half_width <= SLOPE_HALF else None
     gpu = m.context.gpu if m.context else None
     return ProcessMedian(

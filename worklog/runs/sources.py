@@ -9,8 +9,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -205,18 +207,35 @@ def newest_run(holds: Callable[[Run], object] = lambda _run: True) -> Run:
             "measure one with `worklog run`"
         )
     article = recorded_run()
-    chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
+    chapters = map(load_recording, recordings(CHAPTERS).values())
     return article if holds(article) else next(filter(holds, chapters), article)
 
 
 def recorded_run() -> Run:
     """Return the recording of the package. Raises BadRunFile if it's missing."""
     for recording in recordings().values():
-        return Run.load(recording, origin="recorded")
+        return load_recording(recording)
     raise BadRunFile(
         "this installation has no recording: install gemm-worklog again, "
         "or measure with `worklog run`"
     )
+
+
+def load_recording(path: Path) -> Run:
+    """Return a recording. A process reads each file once, unless it changes."""
+    file = path.stat()
+    run = copy(_loaded(path, file.st_mtime_ns, file.st_size))
+    # A caller may change its run, such as its notes. Measurements are immutable.
+    run.measurements = [*run.measurements]
+    run.notes = [*run.notes]
+    run.kernels = dict(run.kernels)
+    return run
+
+
+@lru_cache(maxsize=64)
+def _loaded(path: Path, modified_ns: int, size: int) -> Run:
+    """Return a recording as it was at a time."""
+    return Run.load(path, "recorded")
 
 
 def in_steps() -> Run:
@@ -229,7 +248,7 @@ def in_steps() -> Run:
     measurements = dict[Any, Measurement]()
     for name, path in recordings(CHAPTERS).items():
         if "sizes" in name:
-            stepped_run = Run.load(path, "recorded")
+            stepped_run = load_recording(path)
             measurements |= {(m.kernel, m.shape): m for m in stepped_run.measurements}
     stepped = {kernel for kernel, _ in measurements}
     for m in run.select():

@@ -170,8 +170,9 @@ class Samples:
         clocked_times = [us for mhz, us in zip(clocks, times, strict=False) if mhz]
         return [mhz for mhz in clocks if mhz], clocked_times
 
+    @cached_property
     def clock_logs(self) -> tuple[Values, Values]:
-        """Return the logarithms of clocked(), the times without the event overhead."""
+        """The logarithms of clocked(), the times without the event overhead."""
         clocks, times = self.clocked()
         return np.log(clocks), np.log(np.maximum(np.array(times) - self.overhead_us, SHORTEST_US))
 
@@ -538,7 +539,7 @@ def compare_times(first: Summary, second: Summary) -> Difference:
     if first.samples.sm_mhz and second.samples.sm_mhz:
         clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
         slope, slope_half_width = fitted_slope(
-            *zip(first.samples.clock_logs(), second.samples.clock_logs(), strict=True)
+            *zip(first.samples.clock_logs, second.samples.clock_logs, strict=True)
         )
         if slope_half_width > SLOPE_HALF:
             slope = SLOPE

@@ -41,7 +41,7 @@ from worklog.site.panel_answers import ANSWER_STEPS, answers
 from worklog.site.steps import Steps
 from worklog.viewer.accesses import access
 
-OTHER_STEPS = 2  # the core for browsers, and the widgets of the chapters
+OTHER_STEPS = 2  # the core for browsers, and the accesses in the chapters
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,10 @@ def site_files(
     try:
         parts = LiveParts(pool, kernels)
         data = answers(grid, steps)
-        # The core takes longest to compile, so the pages are written meanwhile.
-        files = _pages(run, steps, is_live=True)
+        # The core takes longest to compile, so the pages are written meanwhile. Accesses come after
+        # the programs, whose kernels are theirs: they are compiled once.
+        files, viewed = _pages(run, steps, is_live=True)
+        viewers = [pool.submit(widgets.access_file, kernel) for kernel in viewed]
         steps.begin("the emulator's core for browsers")
         failure = parts.core.exception()
         if isinstance(failure, WorklogError):
@@ -112,6 +114,8 @@ def site_files(
         files["access.html"] = live_viewer(catalogue).encode()
         files["catalogue.js"] = f"const worklogCatalogue = {json.dumps(catalogue)};\n".encode()
         files |= parts.program_files(steps) | parts.puzzle_files(steps)
+        steps.begin("accesses in the chapters")
+        files |= dict(viewer.result() for viewer in viewers)
         return SiteFiles(files, "")
     finally:
         pool.shutdown(cancel_futures=True)
@@ -131,7 +135,11 @@ def _computed_site(
     """
     total = ANSWER_STEPS + len(notebooks()) + CHARTS + OTHER_STEPS - 1 + len(kernels)
     steps = Steps(progress, total)
-    files = {"data.js": answers(grid, steps)} | _pages(run, steps, is_live=False)
+    data = answers(grid, steps)
+    files, viewed = _pages(run, steps, is_live=False)
+    files["data.js"] = data
+    steps.begin("accesses in the chapters")
+    files |= dict(map(widgets.access_file, viewed))
     return SiteFiles(files | _computed_viewer(kernels, steps, reason), reason)
 
 
@@ -148,8 +156,8 @@ def _puzzle(puzzle: ChoicePuzzle) -> tuple[dict[str, Any], bytes]:
     return choices.entry(puzzle), choices.content(puzzle)
 
 
-def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
-    """Return the pages of text, with their pictures and widgets.
+def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> tuple[dict[str, bytes], list[str]]:
+    """Return the pages of text with their pictures, and the rungs whose accesses they show.
 
     is_live: whether the site's pages run kernels
     """
@@ -161,9 +169,8 @@ def _pages(run: Run | None, steps: Steps, *, is_live: bool) -> dict[str, bytes]:
     files = {name: text.encode() for name, text in html.items()} | first.files
     for chapter in written:
         files |= chapter.files
-    steps.begin("widgets")
     viewed = widgets.viewed(chapter.body for chapter in written)
-    return files | widgets.files(viewed, is_live=is_live)
+    return files | widgets.script_files(is_live=is_live), viewed
 
 
 def _computed_viewer(kernels: Sequence[Kernel], steps: Steps, reason: str) -> dict[str, bytes]:

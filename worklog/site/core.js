@@ -8,7 +8,6 @@ class Core {
     constructor(instance, layouts) {
         this.calls = instance.exports;
         this.records = layouts.records;
-        this.calls._initialize();
     }
 
     // The memory moves when it grows, so a view is made for each use.
@@ -59,7 +58,9 @@ class Core {
 
 // The registers that a warp starts with: values that many lanes have, and those of the launch.
 function imageOf(core, program, launch) {
-    const [runs, values] = [program.image, []];
+    const runs = program.image;
+    /** @type {number[]} */
+    const values = [];
     for (let place = 0; place < runs.length; place += 2) {
         for (let count = runs[place + 1]; count; count--) {
             values.push(runs[place]);
@@ -288,7 +289,7 @@ async function check(module, layouts, kernel, options, report) {
     const c = new Float32Array(results.C.buffer);
     return {
         findings: launches.flatMap((launch) => launch.findings),
-        error: launches.at(-1).error,
+        error: launches.at(-1)?.error,
         wrong: wrongElements(c, productOf(a, b, shape), n),
         counts: options.counts ? countsOf(kernel, options.shape, launches) : null,
     };

@@ -12,6 +12,7 @@ from worklog.lab.rung_pages import RungPage
 from worklog.plots.selection import class_of, labels, measured, rows
 from worklog.problem import Shape
 from worklog.runs import CUBLAS, Gpu, Measurement, Run, recordings
+from worklog.runs.sources import load_recording
 from worklog.runs.text import Table, duration, percent
 
 # The folders with recordings of single rungs on other cards.
@@ -34,7 +35,7 @@ def ladder(run: Run, shape: Shape) -> str:
     changed, what that costs, and what it gains; further ones would make the page long to load.
     """
     measurements = rows(run, shape)
-    recorded = [Run.load(path, "recorded") for path in _recordings()]
+    recorded = [load_recording(path) for path in _recordings()]
     other = another_card(recorded, run.gpu, shape)
     sizes = by_size([run, *recorded] if run.origin == "recorded" else [run], run.gpu)
     rungs = {record.name: RungPage(run, record.name, shape) for record in LADDER}

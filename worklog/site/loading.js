@@ -10,7 +10,10 @@ function loadScript(file) {
     });
 }
 
-// Resolves when a reader comes near an element.
+/**
+ * Resolves when a reader comes near an element.
+ * @returns {Promise<void>}
+ */
 function nearTo(element) {
     return new Promise((resolve) => {
         const observer = new IntersectionObserver(

@@ -78,12 +78,14 @@ for (const place of document.querySelectorAll("[data-widget]")) {
 /** @type {NodeListOf<HTMLButtonElement>} */
 const starters = document.querySelectorAll("button[data-run]");
 for (const starter of starters) {
-    const place = starter.closest(".cell").querySelector("[data-widget]");
-    starter.addEventListener("click", () => runHere(starter, place));
-    starter.hidden = false;
+    const place = starter.closest(".cell")?.querySelector("[data-widget]");
+    if (place) {
+        starter.addEventListener("click", () => runHere(starter, place));
+        starter.hidden = false;
+    }
 }
 
-/** @type {HTMLDetailsElement} */
+/** @type {HTMLDetailsElement | null} */
 const contents = document.querySelector(".contents details");
 if (contents) {
     const wide = matchMedia(WIDE);

@@ -50,7 +50,7 @@ class BetModel {
 async function show(place) {
     const values = await unpacked(place.dataset.step);
     const openAnswer = () => {
-        /** @type {HTMLDetailsElement} */
+        /** @type {HTMLDetailsElement | null} */
         const answer = document.querySelector(`[data-answer="${place.dataset.rung}"]`);
         if (answer) {
             answer.open = true;

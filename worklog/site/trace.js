@@ -165,6 +165,7 @@ class TraceReader {
         this.pills = new Map(); // by line, caller, memory and verb, joined
         this.touched = {}; // by matrix, the first and the last row and column that are touched
         this.copied = new Map(); // by warp and pc, the elements that a cp.async reads
+        /** @type {number[][][]} by warp, the numbers of each step */
         this.steps = Array.from({ length: Math.ceil(shape.threads / LANES) }, () => []);
     }
 
@@ -750,6 +751,7 @@ function wavefrontsOf({ lanes, bytes, width }, base) {
 
 // Returns words by wavefront: each delivers one word of a bank.
 function rowsOf(numbers, first) {
+    /** @type {number[][]} */
     const rows = [];
     const depths = Array(BANKS).fill(0);
     for (const number of numbers) {

@@ -86,10 +86,9 @@ def viewed(bodies: Iterable[str]) -> list[str]:
     return [*kernels]
 
 
-def files(kernels: Iterable[str], *, is_live: bool) -> dict[str, bytes]:
-    """Return the widgets' scripts, and the accesses of rungs, by file name.
+def script_files(*, is_live: bool) -> dict[str, bytes]:
+    """Return the widgets' scripts by file name.
 
-    kernels: the rungs that pages show in the access viewer
     is_live: whether the site's pages run kernels
     """
     files_by_name = {}
@@ -97,11 +96,14 @@ def files(kernels: Iterable[str], *, is_live: bool) -> dict[str, bytes]:
         files_by_name["widget-live.js"] = _content("live", scripts.LIVE_WIDGET)
     for widget, script in scripts.WIDGETS.items():
         files_by_name[f"widget-{widget}.js"] = _content(widget, script)
-    for kernel in kernels:
-        document = accesses.access(rung(kernel)).document
-        content = f'worklogAccesses["{kernel}"] = "{packed({kernel: document})}";\n'
-        files_by_name[f"accesses-{kernel}.js"] = content.encode()
     return files_by_name
+
+
+def access_file(kernel: str) -> tuple[str, bytes]:
+    """Return the name and the content of the file with a rung's accesses."""
+    document = accesses.access(rung(kernel)).document
+    content = f'worklogAccesses["{kernel}"] = "{packed({kernel: document})}";\n'
+    return f"accesses-{kernel}.js", content.encode()
 
 
 def _place(widget: str, content: str, **data: str) -> str:

@@ -38,11 +38,12 @@ def viewable(kernel: Kernel, shapes: Sequence[Shape]) -> Document:
             "threads": launched.thread_count,
             "arguments": [name for name in launched.arguments if name in GLOBAL],
         }
+    launched = kernel.at(shapes[0], ARCH)  # compiled already, unlike a dispatcher's own program
     lines = listed_lines(kernel)
     return document | {
         "idea": kernel.idea,
         "depth": kernel.template.get("BK"),
-        "label": build(kernel.program)[1],
+        "label": build(launched.program)[1],
         "lines": [lines.start, lines.stop],
     }
 

@@ -39,8 +39,7 @@ FLAGS = (
 )
 FAST = ("-mavx2", "-mfma")
 FUNCTIONS = ("launch_run", "launch_free", "costs_of")
-# The module exports what JavaScript calls, and imports nothing. Browsers have these instructions
-# since 2023.
+# Browsers have these instructions since 2023.
 WASM = (
     "-target",
     "wasm32-wasi",
@@ -52,7 +51,13 @@ WASM = (
     "-fno-strict-aliasing",
     "-msimd128",
     "-mnontrapping-fptoint",
-    "-mexec-model=reactor",
+)
+# The module exports what JavaScript calls, and imports nothing. wasm.c has what it needs of C's
+# library: Zig would compile 600 files for its own.
+WASM_LINK = (
+    "-nostdlib",
+    "-rtlib=compiler-rt",
+    "-Wl,--no-entry",
     "-Wl,-z,stack-size=1048576",
     *(f"-Wl,--export={name}" for name in (*FUNCTIONS, "malloc", "free")),
 )
@@ -150,12 +155,15 @@ def compiler() -> tuple[str, ...]:
     return tuple(command)
 
 
-def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
+def compile_core(
+    folder: Path, flags: tuple[str, ...], wheel: str = "", zig_cache: Path | None = None
+) -> Path:
     """Return a build in a folder, compiled unless a whole one is there.
 
     folder: its name may be relative
     flags: of a variant
     wheel: the platform tag that only Zig compiles for; empty: this machine
+    zig_cache: a folder that keeps what Zig compiles of its own; None: it isn't kept
     Raises OSError for the folder, RuntimeError for the compiler, ValueError for the arguments.
     """
     system = sys.platform
@@ -180,24 +188,36 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     elif system == "darwin":
         options = ("-mmacosx-version-min=11.0",)
     start = stem(flags, system, kind)
-    return _compiled(folder, f"{start}.so", (*command, *options, *FLAGS, *flags))
+    arguments = (*command, *options, *FLAGS, *flags, str(HERE / "core.c"), "-lm")
+    return _compiled(folder, f"{start}.so", [arguments], zig_cache)
 
 
 def built_wasm(folder: Path) -> Path | None:
     """Return the core for browsers in a folder; None if it isn't there or is damaged."""
-    return _built(folder, f"{_stem(WASM)}.wasm")
+    return _built(folder, _wasm_name())
 
 
-def compile_wasm(folder: Path) -> Path:
+def compile_wasm(folder: Path, zig_cache: Path | None = None) -> Path:
     """Return the core for browsers in a folder, compiled unless a whole file is there.
 
+    zig_cache: as for compile_core
     Raises OSError for the folder, RuntimeError for the compiler, FileNotFoundError without Zig.
     """
     path = built_wasm(folder)
     if path is None and not find_spec("ziglang"):
         raise FileNotFoundError(NO_ZIG)
     command = (sys.executable, "-m", "ziglang", "cc", *WASM)
-    return path or _compiled(folder, f"{_stem(WASM)}.wasm", command)
+    # In two steps: with -nostdlib, Zig has no headers of C's library.
+    commands = [
+        (*command, "-c", str(HERE / "core.c")),
+        (*command, *WASM_LINK, str(HERE / "wasm.c")),
+    ]
+    return path or _compiled(folder, _wasm_name(), commands, zig_cache)
+
+
+def _wasm_name() -> str:
+    """Return the name of the core for browsers, without the hash of its content."""
+    return f"{_stem((WASM, WASM_LINK))}.wasm"
 
 
 def _built(folder: Path, name: str) -> Path | None:
@@ -209,11 +229,15 @@ def _built(folder: Path, name: str) -> Path | None:
     return next(filter(is_whole, builds(folder, start, f".{suffix}")), None)
 
 
-def _compiled(folder: Path, name: str, command: tuple[str, ...]) -> Path:
+def _compiled(
+    folder: Path, name: str, commands: Sequence[tuple[str, ...]], zig_cache: Path | None
+) -> Path:
     """Return a build in a folder, compiled unless a whole file is there.
 
     name: of the file, without the hash of its content
-    command: the compiler with its options
+    commands: the compiler with its options and a source, for each step; a step also gets the
+        object of the step before
+    zig_cache: as for compile_core
     """
     if (path := _built(folder, name)) is not None:
         return path
@@ -224,24 +248,82 @@ def _compiled(folder: Path, name: str, command: tuple[str, ...]) -> Path:
         table = runpy.run_path(str(TABLE))
         for part in ("code", "reductions"):
             (Path(temporary) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
-        out = Path(temporary) / name
-        source = str(HERE / "core.c")
-        arguments = (*command, f"-I{temporary}", "-o", str(out), source, "-lm")
-        caches = {}
-        if "-target" in command:
-            caches = {f"ZIG_{scope}_CACHE_DIR": f"{temporary}/zig" for scope in ("LOCAL", "GLOBAL")}
         if sys.stderr.isatty():
             print("compiling the emulator's core, once on this machine …", file=sys.stderr)
-        _run(arguments, os.environ | caches)
-        if not out.is_file():
-            raise RuntimeError(
-                f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but "
-                "wrote no file: "
-                "set CC to another C compiler"
-            )
+        out = Path(temporary) / name
+        objects: tuple[str, ...] = ()
+        for command in commands:
+            output = out if command is commands[-1] else Path(temporary) / "core.o"
+            arguments = (*command, f"-I{temporary}", "-o", str(output), *objects)
+            if "-target" in command:
+                _run_zig(arguments, Path(temporary) / "zig", zig_cache)
+            else:
+                _run(arguments, os.environ)
+            if not output.is_file():
+                raise RuntimeError(
+                    f"the emulator's core wasn't compiled: {shlex.join(arguments)} succeeded, but "
+                    "wrote no file: "
+                    "set CC to another C compiler"
+                )
+            objects = (str(output),)
         path = folder / f"{start}-{_checksum(out)}.{suffix}"
         out.replace(path)
     return path
+
+
+def _run_zig(command: Sequence[str], temporary: Path, cache: Path | None) -> None:
+    """Run Zig, which compiles its own runtime unless its cache has it.
+
+    A cache that can't be written isn't used. With a cache that is damaged, Zig fails, but not
+    without one: then the cache is deleted. Each is reported on stderr.
+
+    temporary: a folder that Zig may create
+    cache: the folder to keep the runtime in; None: it isn't kept
+    Raises RuntimeError as _run does.
+    """
+    if cache is not None and (reason := _why_unwritable(cache)):
+        _note(f"cannot write to {cache}: {reason}: Zig compiles its runtime, and it isn't kept")
+        cache = None
+    if cache is None:
+        _run(command, _zig_environment(temporary, temporary))
+        return
+    try:
+        _run(command, _zig_environment(temporary, cache))
+    except RuntimeError:
+        # Of the core's sources, or of the cache: an empty one tells.
+        _run(command, _zig_environment(temporary, temporary))
+        shutil.rmtree(cache, ignore_errors=True)
+        _note(f"Zig failed with its cache, and not without: {cache} is deleted")
+
+
+def _zig_environment(local: Path, shared: Path) -> dict[str, str]:
+    """Return the environment of a process of Zig.
+
+    local: the folder for what it compiles of a program
+    shared: the folder for its own runtime, which all programs have in common
+    """
+    folders = {"ZIG_LOCAL_CACHE_DIR": local, "ZIG_GLOBAL_CACHE_DIR": shared}
+    return os.environ | {name: str(folder.absolute()) for name, folder in folders.items()}
+
+
+def _why_unwritable(folder: Path) -> str:
+    """Return why no file can be written into a folder, which is created; "" if it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _note(text: str) -> None:
+    """Print what a user should know of a build that succeeds."""
+    print(f"the emulator's core: {text}", file=sys.stderr)
+
+
+def zig_folder(cache: Path) -> Path:
+    """Return where a cache folder keeps what Zig compiles of its own."""
+    return cache / "zig"
 
 
 def _own_system(system: str) -> str:
@@ -312,7 +394,7 @@ def load(cache: Path, advice: str) -> ctypes.CDLL:
     if not compiler():
         raise OSError(MISSING.format(cache, advice))
     try:
-        path = compile_core(cache, fitting()[0])
+        path = compile_core(cache, fitting()[0], zig_cache=zig_folder(cache))
     except OSError as error:
         raise OSError(
             f"cannot write the emulator's core to {cache}: {error.strerror}: "

@@ -9,19 +9,16 @@ enum { REQUESTS, SECTORS, WAVEFRONTS, CONFLICTS, BYTES, LINES }; /* the costs of
  * behind the other. */
 enum form { UNLIKE, APART, SAME, ROW };
 
-/* The order of two numbers, for qsort. */
-static int compare(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* Distinct values among n, which are sorted then. Most are sorted already. */
+/* Distinct values among n, which are sorted then. They are few, and most are sorted already. */
 static int distinct(uint64_t *x, int n) {
-  int sorted = 1, count = n > 0;
-  for (int k = 1; k < n; k++)
-    sorted &= x[k - 1] <= x[k];
-  if (!sorted)
-    qsort(x, (size_t)n, sizeof *x, compare);
+  int count = n > 0;
+  for (int k = 1; k < n; k++) {
+    uint64_t value = x[k];
+    int place = k;
+    for (; place > 0 && x[place - 1] > value; place--)
+      x[place] = x[place - 1];
+    x[place] = value;
+  }
   for (int k = 1; k < n; k++)
     count += x[k] != x[k - 1];
   return count;
