@@ -200,10 +200,11 @@ def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Cor
 
 
 def check_each_size(subject: Runnable, memory: Memory) -> Stage:
-    """Launch each size of each axis that the verdict states, in a random order, and pairs.
+    """Launch each size of each axis that the verdict states, and pairs of sizes.
 
-    The largest size of an axis comes first, and predicts what the others take. The cheapest axis
-    comes first. Sizes are left out when the effort is spent. Raises LaunchFailed.
+    The largest size of an axis comes first, and predicts what the others take, which have a random
+    order. The cheapest axis comes first. Sizes are left out when the effort is spent. Raises
+    LaunchFailed.
     """
     effort = _Effort(memory.device)
     sweeps = list[_Sweep]()
@@ -309,8 +310,8 @@ def _pairs(domain: Domain, memory: Memory) -> list[Shape]:
         first = number // 3 % 2  # M or N: the other one is limited, where C would be too large
         sizes = [0, 0, log_uniform(rng, 1, min(longest, PAIR_TERMS))]
         sizes[first] = draw(rng, 1, min(largest[first], PAIR_ELEMENTS))
-        most = PAIR_ELEMENTS // sizes[first]
-        sizes[1 - first] = draw(rng, 1, min(largest[1 - first], most))
+        size_limit = PAIR_ELEMENTS // sizes[first]
+        sizes[1 - first] = draw(rng, 1, min(largest[1 - first], size_limit))
         shapes.append(domain.padded(Shape(*sizes)))
     return shapes
 
