@@ -298,7 +298,8 @@ def _pairs(domain: Domain, memory: Memory) -> list[Shape]:
     """Return shapes with random M and N up to the largest ones, and a short K.
 
     M and N are spread evenly in a third of the shapes, and their logarithms in another one. The
-    others are whole tiles, which many kernels compute on a path of their own.
+    others are whole tiles, which many kernels compute on a path of their own. The smallest C comes
+    first: a large one may take the effort of all sizes, if a warp computes one element.
     """
     rng = memory.rng
     assert memory.largest is not None
@@ -313,7 +314,7 @@ def _pairs(domain: Domain, memory: Memory) -> list[Shape]:
         size_limit = PAIR_ELEMENTS // sizes[first]
         sizes[1 - first] = draw(rng, 1, min(largest[1 - first], size_limit))
         shapes.append(domain.padded(Shape(*sizes)))
-    return shapes
+    return sorted(shapes, key=lambda shape: shape.m * shape.n)
 
 
 def _uniform(rng: np.random.Generator, smallest: int, largest: int) -> int:
