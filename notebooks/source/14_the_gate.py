@@ -151,7 +151,7 @@ print(
 # | leading dimensions | (lda, ldb, ldc) right with longer rows and NaN behind them |
 # | approximations one ulp off | (emulator) right with div.approx and others one ulp above and below |
 # | corners | right where one of M, N and K is at its least and the others at their most; at the least K with NaN and shifted matrices |
-# | each size | (not with --quick) right at every stated size of one axis, beside tiny sizes of the others |
+# | each size | (not with --quick) right at every stated size of one axis, beside tiny sizes of the others; at random pairs of M and N |
 # | far blocks | (emulator) blocks at the corners of C are as precise with M, N and K at their largest, and for some K |
 # | limits | (emulator) none: a note names the sizes beyond which the kernel can't be right |
 # | rare paths | (emulator) right in launches that take branches which no other launch took |

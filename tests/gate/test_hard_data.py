@@ -93,6 +93,14 @@ def test_the_verdict_says_that_finite_numbers_overflow(term, overflows):
     assert 2.0**97 < float(factor) < 2.0**128
 
 
+def test_a_sum_that_stops_at_infinity_fails_any_data():
+    """Infinities of both signs are NaN, and so is NaN behind infinity."""
+    term = "acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];"
+    stops = f"{{ {term} if (fabsf(acc) > 0x1.fffffep127f) break; }}"
+    stage = hard_data(replace(edited("naive", (term, stops)), rules="any data"))
+    assert not stage.passed and f"not as FP32: {SPECIAL}" in stage.detail
+
+
 def test_nan_of_another_row_is_named():
     """A tile of A runs into the next row, and meets zeros of B's tile."""
     term = "acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];"

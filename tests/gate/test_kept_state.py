@@ -10,6 +10,7 @@ import pytest
 from tests.gate.kernels import summed
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from worklog.emulator.symbols import variable_name
+from worklog.errors import LaunchFailed
 from worklog.gate import Memory, kept_state
 from worklog.gate.guarded_buffer import Buffers
 from worklog.gate.kept_state import check_replay, check_state
@@ -56,6 +57,17 @@ def test_a_counter_that_runs_over_in_launch_4097_fails():
     subject = loaded("COUNTED", "LIMIT=4096")
     stage = check_state(subject, memory_of(subject))
     assert not stage.passed and "in launch 4097, 4096 after the last at 130x190x70" in stage.detail
+
+
+def test_a_part_of_an_old_launch_is_not_right_in_a_new_one(monkeypatch):
+    """The tiles of the large shape have flags that look new, and parts of other inputs."""
+    monkeypatch.setattr(kept_state, "KEPT_LAUNCHES", (256, 256))
+    file = Path(__file__).with_name("launches_in_a_byte.cu")
+    grid = "(N + 15) / 16, (M + 15) / 16, 2"
+    subject = Kernel.from_file(file, grid=grid, block="16, 16").load(EmulatedDevice())
+    assert isinstance(subject, Loaded)
+    with pytest.raises(LaunchFailed, match="global-race"):
+        check_state(subject, memory_of(subject))
 
 
 @pytest.mark.usefixtures("_no_crowd")

@@ -133,6 +133,20 @@ def test_a_fault_at_few_values_of_one_size_fails_with_its_size(few_shapes, name,
     assert int(sizes[axis]) in expected
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_order_of_tiles_that_is_wrong_in_some_grids_fails_at_a_pair(seed):
+    """A swizzle leaves tiles out beside several rows of tiles: one axis alone doesn't show it."""
+    in_some_grids = "(float)((M + 15) / 16 - 3u < 6) * (float)((N + 15) / 16 - 3u < 9)"
+    device = EmulatedDevice()
+    subject = edited(STORE, f"  acc *= 1.0f + {in_some_grids};\n{STORE}").load(device)
+    memory = Memory(device, np.random.default_rng(seed))
+    memory.shapes = {Shape(130, 190, 70)}
+    stage = sweeps.check_each_size(subject, memory)
+    assert not stage.passed
+    m, n = map(int, stage.detail.split()[1:4:2])
+    assert m > 32 and n > 32
+
+
 @pytest.mark.parametrize("name", ["naive", "vectorized"])
 def test_a_right_kernel_passes_and_the_verdict_states_which_sizes_ran(few_shapes, name):
     swept = checked(rung(name), sweep=True).verdict

@@ -157,13 +157,13 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False
     if side < ROWS[0]:
         sizes.append((side, side, side))
     for _ in range(LARGE_DRAWN if live else 0):
-        sizes.append(tuple(_log_uniform(rng, 1, LARGE) for _ in range(3)))
+        sizes.append(tuple(log_uniform(rng, 1, LARGE) for _ in range(3)))
     tall, wide = rng.integers(*LONG, 2).tolist()
     sizes += [(tall, few_columns, short_k), (few_rows, wide, short_k)]
     return [domain.padded(Shape(*size)) for size in sizes]
 
 
-def _log_uniform(rng: np.random.Generator, smallest: int, largest: int) -> int:
+def log_uniform(rng: np.random.Generator, smallest: int, largest: int) -> int:
     """Return a random integer whose logarithm is uniform."""
     return int(np.exp(rng.uniform(np.log(smallest), np.log(largest + 1))))
 

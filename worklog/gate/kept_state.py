@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from worklog.gate import exact
-from worklog.gate.edges import MOST_TERMS, SPECIAL, edge_shapes, mistake_in
+from worklog.gate.edges import FEW_TERMS, MOST_TERMS, SPECIAL, edge_shapes, mistake_in
 from worklog.gate.exact import ExactProblem, Projection
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import Loaded, Runnable
@@ -37,15 +37,15 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
 
     Loaded again, its first launch has more blocks than run at once, since they may wait for each
     other, if its grid grows with C. Many tiny launches follow, in which a counter passes 2^12, or
-    2^8 on the emulator if they are long. Then the first launch is repeated, whose blocks may have
-    left marks.
+    2^8 on the emulator if they are long. Then the first shape is launched again, whose blocks may
+    have left marks: with other inputs, so that a part of the first result can't pass for a new one.
     """
     small = edge_shapes(subject.domain)
     large_shape = _crowded_shape(subject) or small[-1]
     subject.relocate()
-    large, tiny = (
+    large, tiny, large_again = (
         ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        for shape in (large_shape, small[0])
+        for shape in (large_shape, small[0], large_shape)
     )
     if (mistake := mistake_in(subject, memory, large)) is not None:
         return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
@@ -54,7 +54,7 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
     if failure is not None:
         return failure
     count = repeated.launches
-    if (mistake := mistake_in(subject, memory, large)) is not None:
+    if (mistake := mistake_in(subject, memory, large_again)) is not None:
         launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
         return failed(STATE, f"{launch}: {mistake}")
     names = subject.variables(large_shape)
@@ -73,7 +73,7 @@ def _crowded_shape(subject: Loaded) -> Shape | None:
     if domain.square:
         return None
     for side in SIDES:
-        shape = domain.padded(Shape(side, side, 1))
+        shape = domain.padded(Shape(side, side, min(FEW_TERMS, MOST_TERMS // side**2)))
         if shape.m * shape.n * shape.k > MOST_TERMS:
             continue
         launches, _ = subject.launches_at(shape)

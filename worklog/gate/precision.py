@@ -576,7 +576,7 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
         rows[28, -1] = -np.inf
         rows[29, 3] = np.nan
         columns[3, 30] = 0
-        columns[-1, 31] = np.inf
+        columns[[1, -1], 31] = np.inf  # whose terms have different signs in half of the rows
     return a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)]
 
 

@@ -2,7 +2,9 @@
 
 A table by M / 64, a product that overflows and scratch memory of a fixed size are right on a sample
 of shapes. So one axis at its least and the others at their most are launched, and each value of an
-axis beside tiny ones of the others. What depends on two sizes at once is left to the search.
+axis beside tiny ones of the others. An order of tiles can be wrong in a part of the grids that have
+several rows and columns of tiles, and neither shows it: so pairs of M and N are drawn, too. What
+depends on two sizes at once at few shapes is left to the search.
 
 Where C is large and K at its least, matrices also have NaN and lie behind aligned addresses: other
 stages launch those at small shapes.
@@ -29,6 +31,7 @@ from worklog.gate.edges import (
     Scalars,
     detectable_errors,
     failure,
+    log_uniform,
     mistake_in,
     old_c,
 )
@@ -51,6 +54,10 @@ LAUNCHED = 1.2e4
 LARGEST_TILE = 512
 WHOLE_VECTOR = 16  # bytes
 SHARE_BESIDE = 0.5  # of the instructions that are left, where their number is limited
+PAIRS = 18  # of M and N
+PAIR_TERMS = 16  # the largest K beside a pair
+PAIR_ELEMENTS = 2**21  # of C, at most
+WHOLE_TILE = 128  # a multiple of the sides of most tiles
 
 
 def corners(domain: Domain, largest: tuple[int, int, int]) -> list[Shape]:
@@ -193,13 +200,18 @@ def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Cor
 
 
 def check_each_size(subject: Runnable, memory: Memory) -> Stage:
-    """Launch each size of each axis that the verdict states, in a random order.
+    """Launch each size of each axis that the verdict states, and pairs of sizes.
 
-    The largest size of an axis comes first, and predicts what the others take. The cheapest axis
-    comes first. Sizes are left out when the effort is spent. Raises LaunchFailed.
+    The largest size of an axis comes first, and predicts what the others take, which have a random
+    order. The cheapest axis comes first. Sizes are left out when the effort is spent. Raises
+    LaunchFailed.
     """
     effort = _Effort(memory.device)
-    sweeps = [_Sweep(subject, memory, axis) for axis in _axes(subject.domain)]
+    sweeps = list[_Sweep]()
+    for axis in _axes(subject.domain):
+        sweeps.append(_Sweep(subject, memory, _along(subject, memory, AXES.index(axis))))
+    if not subject.domain.square:
+        sweeps.append(_Sweep(subject, memory, _pairs(subject.domain, memory)))
     predictions = list[float]()
     for sweep in sweeps:
         spent_before = effort.spent()
@@ -214,7 +226,7 @@ def check_each_size(subject: Runnable, memory: Memory) -> Stage:
         if wrong is not None:
             return wrong
     launches = sum(sweep.launches for sweep in sweeps)
-    detail = f"{launches:,} launches with each size of one axis, no element wrong"
+    detail = f"{launches:,} launches with each size of one axis and with pairs, no element wrong"
     left_out = sum(len(sweep.shapes) for sweep in sweeps) - launches
     if left_out:
         detail += f"; {left_out:,} sizes were left out: they take too many instructions"
@@ -261,18 +273,73 @@ def _axes(domain: Domain) -> str:
     return AXES[0] if domain.square else AXES
 
 
-class _Sweep:
-    """The launches along one axis.
+def _along(subject: Runnable, memory: Memory, axis: int) -> list[Shape]:
+    """Return the shapes along an axis: the largest, and the others in a random order."""
+    domain = subject.domain
+    assert memory.largest is not None
+    largest = memory.largest[axis]
+    step = domain.padded(Shape.of(1)).sizes[axis]
+    smaller = np.arange(step, largest, step)
+    values = [largest, *memory.rng.permutation(smaller).tolist()]
+    if domain.square:
+        return [Shape.of(value) for value in values]
+    neighbours = [TINY]
+    if AXES[axis] == "K":
+        neighbours = [_second_block(subject, place) for place in (0, 1)]
+    shapes = list[Shape]()
+    for number, value in enumerate(values):
+        sizes = [*neighbours[number % len(neighbours)].sizes]
+        sizes[axis] = value
+        shapes.append(domain.padded(Shape(*sizes)))
+    return shapes
 
-    shapes: the largest, and the others in a random order
+
+def _pairs(domain: Domain, memory: Memory) -> list[Shape]:
+    """Return shapes with random M and N up to the largest ones, and a short K.
+
+    M and N are spread evenly in a third of the shapes, and their logarithms in another one. The
+    others are whole tiles, which many kernels compute on a path of their own. The smallest C comes
+    first: a large one may take the effort of all sizes, if a warp computes one element.
+    """
+    rng = memory.rng
+    assert memory.largest is not None
+    *largest, longest = memory.largest
+    draws = (_uniform, log_uniform, _whole_tiles)
+    shapes = list[Shape]()
+    for number in range(PAIRS):
+        draw = draws[number % 3]
+        first = number // 3 % 2  # M or N: the other one is limited, where C would be too large
+        sizes = [0, 0, log_uniform(rng, 1, min(longest, PAIR_TERMS))]
+        sizes[first] = draw(rng, 1, min(largest[first], PAIR_ELEMENTS))
+        size_limit = PAIR_ELEMENTS // sizes[first]
+        sizes[1 - first] = draw(rng, 1, min(largest[1 - first], size_limit))
+        shapes.append(domain.padded(Shape(*sizes)))
+    return sorted(shapes, key=lambda shape: shape.m * shape.n)
+
+
+def _uniform(rng: np.random.Generator, smallest: int, largest: int) -> int:
+    """Return a random integer."""
+    return int(rng.integers(smallest, largest, endpoint=True))
+
+
+def _whole_tiles(rng: np.random.Generator, smallest: int, largest: int) -> int:
+    """Return a random multiple of WHOLE_TILE, or the largest size if that is less."""
+    tiles = _uniform(rng, smallest, max(smallest, largest // WHOLE_TILE))
+    return min(tiles * WHOLE_TILE, largest)
+
+
+class _Sweep:
+    """The launches along one axis, or of pairs.
+
+    shapes: in the order in which they are launched
     launches: their number so far
     """
 
-    def __init__(self, subject: Runnable, memory: Memory, axis: str) -> None:
+    def __init__(self, subject: Runnable, memory: Memory, shapes: list[Shape]) -> None:
         self.subject = subject
         self.memory = memory
         self.launches = 0
-        self.shapes = self._shapes(AXES.index(axis))
+        self.shapes = shapes
         largest = Shape(*np.max([shape.sizes for shape in self.shapes], axis=0).tolist())
         self.a, self.b = exact.family(
             "E1", largest, memory.rng, subject.claimed, headroom=exact.HEADROOM
@@ -281,26 +348,6 @@ class _Sweep:
         self.product = _product(self.a, self.b)
         self.buffers = Buffers(memory, self.a, self.b)
         self.coverages = getattr(memory.device, "coverage", {})
-
-    def _shapes(self, axis: int) -> list[Shape]:
-        """Return the shapes along an axis: the largest, and the others in a random order."""
-        domain = self.subject.domain
-        assert self.memory.largest is not None
-        largest = self.memory.largest[axis]
-        step = domain.padded(Shape.of(1)).sizes[axis]
-        smaller = np.arange(step, largest, step)
-        values = [largest, *self.memory.rng.permutation(smaller).tolist()]
-        if domain.square:
-            return [Shape.of(value) for value in values]
-        neighbours = [TINY]
-        if AXES[axis] == "K":
-            neighbours = [_second_block(self.subject, place) for place in (0, 1)]
-        shapes = list[Shape]()
-        for number, value in enumerate(values):
-            sizes = [*neighbours[number % len(neighbours)].sizes]
-            sizes[axis] = value
-            shapes.append(domain.padded(Shape(*sizes)))
-        return shapes
 
     def failure(self, shape: Shape) -> Stage | None:
         """Launch at a shape, and return the failed stage. Raises LaunchFailed."""
