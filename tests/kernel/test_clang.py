@@ -307,6 +307,19 @@ def test_conversions_round_as_their_names_say(rounding, integers, no_nvrtc):
     assert device.download(back).tolist() == [nearest] * 3
 
 
+def test_numbers_are_told_from_infinity_and_nan_as_c_does(no_nvrtc):
+    source = """extern "C" __global__ void k(const float* x, int* kinds) {
+  const float value = x[threadIdx.x];
+  const double wide = value;
+  kinds[threadIdx.x] = isnan(value) + 2 * isinf(wide) + 4 * isfinite(value) + 8 * signbit(wide);
+}"""
+    device = EmulatedDevice()
+    values = np.array([np.nan, -np.inf, np.inf, -1.5, 0.0, 1e-45], np.float32)
+    x, kinds = (device.upload(values) for _ in range(2))
+    device.launch(device.compile(Program("kinds.cu", source, "k")), (1, 1), 6, [x, kinds])
+    assert device.download(kinds).view(np.int32).tolist() == [1, 2 + 8, 2, 4 + 8, 4, 4]
+
+
 def test_without_nvrtc_the_accumulators_are_in_registers(no_nvrtc):
     device = EmulatedDevice(count=True)
     program = replace(rung("warptiled").program, source=rung("warptiled").source + "\n")

@@ -203,6 +203,14 @@ DEVICE double fmax(double a, double b) { return __builtin_fmax(a, b); }
 DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 DEVICE double fabs(double a) { return __builtin_fabs(a); }
 DEVICE float sqrt(float a) { return __builtin_sqrtf(a); }
+#define IS(NAME)                                                                                 \
+  DEVICE bool NAME(float a) { return __builtin_##NAME(a); }                                      \
+  DEVICE bool NAME(double a) { return __builtin_##NAME(a); }
+IS(isnan)
+IS(isinf)
+IS(isfinite)
+IS(signbit)
+#undef IS
 DEVICE double sqrt(double a) { return __builtin_sqrt(a); }
 #define FUNNEL(NAME, PTX)                                                                        \
   DEVICE unsigned NAME(unsigned low, unsigned high, unsigned shift) {                            \
