@@ -191,7 +191,9 @@ class Verdict(Displayable):
             else:
                 counts.append(f"every {name.removesuffix('s')}")
         if not missing:
-            return " (every size ran)" if self.square else " (every M, N and K ran)"
+            if self.square:
+                return " (every size ran)"
+            return " (every M, N and K ran, not every combination)"
         return f" ({', '.join(counts)} ran)"
 
     @property
