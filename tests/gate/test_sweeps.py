@@ -164,6 +164,8 @@ def test_squares_are_swept_along_their_diagonal(few_shapes):
     square = replace(rung("naive"), rules="M = N = K")
     verdict = checked(square, sweep=True).verdict
     assert verdict.accepted and "(every size ran)" in verdict.result, verdict.result
+    [swept] = [stage for stage in verdict.stages if stage.name == sweeps.EACH_SIZE]
+    assert "pairs" not in swept.detail  # M and N are equal, so there are none
 
 
 def test_a_sweep_ends_by_instructions_and_states_what_is_left_out(few_shapes, monkeypatch):

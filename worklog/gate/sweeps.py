@@ -203,15 +203,17 @@ def check_each_size(subject: Runnable, memory: Memory) -> Stage:
     """Launch each size of each axis that the verdict states, and pairs of sizes.
 
     The largest size of an axis comes first, and predicts what the others take, which have a random
-    order. The cheapest axis comes first. Sizes are left out when the effort is spent. Raises
-    LaunchFailed.
+    order. Of the pairs, the smallest comes first. What is predicted to be cheapest is launched
+    first. Sizes are left out when the effort is spent. Raises LaunchFailed.
     """
     effort = _Effort(memory.device)
     sweeps = list[_Sweep]()
     for axis in _axes(subject.domain):
         sweeps.append(_Sweep(subject, memory, _along(subject, memory, AXES.index(axis))))
+    kinds = "with each size"
     if not subject.domain.square:
         sweeps.append(_Sweep(subject, memory, _pairs(subject.domain, memory)))
+        kinds += " of one axis and with pairs"
     predictions = list[float]()
     for sweep in sweeps:
         spent_before = effort.spent()
@@ -226,7 +228,7 @@ def check_each_size(subject: Runnable, memory: Memory) -> Stage:
         if wrong is not None:
             return wrong
     launches = sum(sweep.launches for sweep in sweeps)
-    detail = f"{launches:,} launches with each size of one axis and with pairs, no element wrong"
+    detail = f"{launches:,} launches {kinds}, no element wrong"
     left_out = sum(len(sweep.shapes) for sweep in sweeps) - launches
     if left_out:
         detail += f"; {left_out:,} sizes were left out: they take too many instructions"
