@@ -19,7 +19,7 @@ import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Buffer, Program, Runnable
-from worklog.problem import Domain, Float32, Shape
+from worklog.problem import FLOAT32, Domain, Float32, Format, Shape
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class NumpyDevice:
             return NumpyKernel(lambda: self.inherited.fill(np.nan), gemm=False)
         raise CompileFailed(f"{program.name}: there is no kernel {program.entry}")
 
-    def upload(self, host: Float32) -> NumpyBuffer:
-        assert host.dtype == np.float32
+    def upload(self, host: Float32, format_: Format = FLOAT32) -> NumpyBuffer:
+        assert host.dtype == np.float32 and format_ == FLOAT32
         return NumpyBuffer(host.ravel().copy(), 0, host.size)
 
     def allocate(self, elements: int) -> NumpyBuffer:

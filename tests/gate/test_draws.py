@@ -99,7 +99,7 @@ def searched(name: str) -> str:
         lines.append(f"{column}: {len(values)} rows {digest(values.tobytes())}")
     for number in range(3):
         price, row = search.cheapest_launch(math.inf)
-        problem, shifts, text = search.problem(row, "fp32")
+        problem, shifts, text = search.problem(row, subject.claim)
         lines.append(f"problem {number}: {text}, price {price:.6g}, shifts {shifts}")
         lines.append(f"    alpha={problem.alpha} beta={problem.beta}")
         for letter, array in zip("ABC", (problem.a, problem.b, problem.initial_c), strict=True):

@@ -12,13 +12,13 @@ import pytest
 from tests.gate.kernels import cut, epilogue, in_127_steps, product, without_a_term
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
 from worklog.gate import SgemmChecker
-from worklog.gate.checker import PROGRAMS, LaunchProbe
+from worklog.gate.checker import LaunchProbe, programs_for
 from worklog.gate.checker import check_plausible as plausible
-from worklog.gate.sgemm import BLOCK, DIFFER, LEAST, REPEATED
+from worklog.gate.sgemm import BLOCK, LEAST, REPEATED, differ_for
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem import Float32, Shape
+from worklog.problem import FLOAT32, SINGLE, Float32, Shape
 from worklog.runner.check import check
 from worklog.runs import Stage
 
@@ -35,7 +35,11 @@ class Loop:
         self.shape = shape
         self.alpha = alpha
         self.probe = LaunchProbe(
-            device, tuple(map(device.compile, PROGRAMS)), shape, claimed=claimed, alpha=alpha
+            device,
+            tuple(map(device.compile, programs_for(SINGLE))),
+            shape,
+            claimed=claimed,
+            alpha=alpha,
         )
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         self.buffers = [device.upload(np.zeros(size, np.float32)) for size in sizes]
@@ -226,7 +230,7 @@ def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs():
 
 def test_the_kernel_that_runs_before_a_launch_is_short():
     """It evicts the subject's code from the instruction caches."""
-    made = compile_cuda(PROGRAMS[0])
+    made = compile_cuda(programs_for(SINGLE)[0])
     body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
     assert 20 < body.count(";\n") < 150
     assert made.stack_bytes == 0
@@ -245,7 +249,10 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at):
     b = device.upload(second)
     differs = device.upload(np.zeros(4, np.float32))
     device.launch(
-        device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), differs)
+        device.compile(differ_for(FLOAT32)),
+        (2, 1),
+        BLOCK,
+        (np.int32(300), a, b, np.int32(2), differs),
     )
     assert device.download(differs).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]
 

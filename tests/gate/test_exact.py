@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.gate.kernels import bf16, fp16, strassens, summed, tf32
 from worklog.gate.edges import RANGES, drawn_shapes, edge_shapes
 from worklog.gate.exact import (
-    EXACT_LIMIT,
+    ALONE,
     FAMILIES,
     FARTHEST,
     HEADROOM,
+    MIXED,
     OPERAND_BITS,
     RANGE,
     STRUCTURES,
@@ -28,7 +29,7 @@ from worklog.gate.exact import (
 )
 from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
-from worklog.problem import Domain, Float32, Shape
+from worklog.problem import FLOAT16, FORMATS, SINGLE, Claim, Domain, Float32, Shape, Types
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 DOMAINS = (
@@ -41,31 +42,50 @@ DOMAINS = (
 )
 
 
+HALF_TYPES = [
+    Types(FORMATS[factor], FORMATS[factor], FORMATS[result])
+    for factor in ("float16", "bfloat16")
+    for result in FORMATS
+]
+
+
 @pytest.mark.parametrize("claimed", ["fp32", *OPERAND_BITS])
+@pytest.mark.parametrize("types", [SINGLE, *HALF_TYPES], ids=str)
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 64, 1000, 4097, 65536])
-def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed, k):
+def test_no_sum_leaves_what_c_holds_and_operands_fit_their_format(claimed, types, k):
     """With headroom, alpha of 3.5 fits on the way in or out."""
-    assert families(claimed) == (FAMILIES if claimed == "fp32" else ("E1",))
-    for name in families(claimed):
+    claim = Claim(claimed, types)
+    limit = 2**types.c.significand
+    assert families(claim) == (FAMILIES if claimed == "fp32" else ("E1",))
+    for name in (*families(claim), MIXED, *ALONE):
         for headroom, factor in ((0, 1), (HEADROOM, 7)):
-            a, b = family(
-                name, Shape(3, 5, k), np.random.default_rng(k), claimed, headroom=headroom
-            )
+            a, b = family(name, Shape(3, 5, k), np.random.default_rng(k), claim, headroom=headroom)
+            assert np.array_equal(types.a.rounded(a), a) and np.array_equal(types.b.rounded(b), b)
             assert (
                 a.dtype == b.dtype == np.float32
                 and (a == np.rint(a)).all()
                 and (b == np.rint(b)).all()
             )
-            assert factor * (np.abs(a.astype(np.float64)) @ np.abs(b)).max() <= EXACT_LIMIT
-            assert factor * max(np.abs(a).max(), np.abs(b).max()) <= 2 ** OPERAND_BITS.get(
-                claimed, 24
-            )
+            assert factor * (np.abs(a.astype(np.float64)) @ np.abs(b)).max() <= limit
+            if name in families(claim):
+                largest = 2 ** OPERAND_BITS.get(claimed, 24)
+                assert factor * max(np.abs(a).max(), np.abs(b).max()) <= largest
+
+
+@pytest.mark.parametrize("types", HALF_TYPES, ids=str)
+def test_long_operands_of_16_bits_lose_their_last_bit_in_any_shorter_format(types):
+    claim = Claim("fp32", types)
+    for name, operand in (("E2", 0), ("E3", 1)):
+        matrix = family(name, Shape.of(64), np.random.default_rng(0), claim)[operand]
+        format_ = types.each[operand]
+        bits = min(format_.significand, types.c.significand)
+        assert (matrix % 2 == 1).all() and np.abs(matrix).max() > 2 ** (bits - 1)
 
 
 @pytest.mark.parametrize("claimed", OPERAND_BITS)
 def test_integers_of_a_short_format_use_all_of_its_bits(claimed):
     largest = 2 ** OPERAND_BITS[claimed] - 1
-    for matrix in family("E1", Shape(50, 50, 4), np.random.default_rng(0), claimed):
+    for matrix in family("E1", Shape(50, 50, 4), np.random.default_rng(0), Claim(claimed)):
         assert 0.9 * largest < np.abs(matrix).max() <= largest
 
 
@@ -88,7 +108,8 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         and min(seen) < -FARTHEST + RANGE
         and max(seen) > FARTHEST - RANGE
     )
-    assert stretch(a, b, decks, "fp16") == (1.0, 1.0)
+    for claim in (Claim("fp16"), Claim("fp32", Types(c=FLOAT16))):
+        assert stretch(a, b, decks, claim) == (1.0, 1.0)
 
 
 @settings(max_examples=30)

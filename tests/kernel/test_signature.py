@@ -662,7 +662,7 @@ def test_a_macro_of_the_command_line_decides_which_code_is_read():
 
 def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
     (tmp_path / "types.h").write_text(
-        "#include <vector>\n#define TILE 16\ntypedef __half element;\n"
+        "#include <vector>\n#define TILE 16\ntypedef double element;\n"
     )
     (tmp_path / "own.cuh").write_text(
         f'#include "types.h"\n{GEMM} {{}}\n__global__ void short_one(element* A) {{}}'
@@ -675,7 +675,7 @@ def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
     assert "count" not in found.source and "vector" not in dict(found.program.headers)["types.h"]
     with pytest.raises(BadSetting, match="has 2 kernels \\(gemm, short_one\\)"):
         Kernel.from_file(file)
-    with pytest.raises(BadSetting, match=r"short_one takes __half\* A"):
+    with pytest.raises(BadSetting, match=r"short_one takes double\* A"):
         Kernel.from_file(file, entry="short_one").require_launch()
     (tmp_path / "own.cuh").write_text(
         f"{GEMM} {{}}\nvoid f() {{ gemm<<<m, many()>>>(A, B, C, m, n, k); }}"

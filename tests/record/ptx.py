@@ -20,7 +20,7 @@ from worklog.kernel.ladder import MemoryCounts
 from worklog.kernel.ladder.counts import TRAFFIC
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.kernel.prediction import counts_at
-from worklog.problem import Shape
+from worklog.problem import FLOAT32, SINGLE, Shape
 
 SHAPE = Shape.of(4096)
 
@@ -30,7 +30,10 @@ def programs() -> list[tuple[str, Program]]:
 
     That is a rung's name, or the name of a gate kernel's source, whose kernels are one module.
     """
-    of_gate = [(Path(program.name).stem, program) for program in (sgemm.DIFFER, *checker.PROGRAMS)]
+    of_gate = [
+        (Path(program.name).stem, program)
+        for program in (sgemm.differ_for(FLOAT32), *checker.programs_for(SINGLE))
+    ]
     return [*((rung.name, rung.program) for rung in LADDER), *of_gate]
 
 

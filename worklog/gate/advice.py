@@ -265,7 +265,7 @@ def _two_shapes(domain: Domain) -> list[Shape]:
 def _is_right_at(shapes: Iterable[Shape], subject: Runnable, memory: Memory) -> bool:
     """Return whether the kernel's result is right at each shape, with alpha = 1 and beta = 0."""
     for shape in shapes:
-        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claim))
         try:
             if not is_exact(subject, memory, problem):
                 return False

@@ -36,8 +36,8 @@ def check_approximations(
     device = memory.device
     assert isinstance(device, EmulatedDevice)
     shape = edge_shapes(subject.domain)[-1]
-    a, b = random_inputs(shape, memory.rng)
-    reference = PrecisionReference(a, b, memory.rng)
+    a, b = random_inputs(shape, memory.rng, types=subject.types)
+    reference = PrecisionReference(a, b, memory.rng, subject.types)
     instructions = ", ".join(f"{op} of line {line}" for line, op in lines)
     for ulps, place in PLACES.items():
         device.ulps = ulps

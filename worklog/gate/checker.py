@@ -26,7 +26,17 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program, Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem import Case, Problem, Shape, Words, mistake
+from worklog.problem import (
+    FLOAT32,
+    SINGLE,
+    Case,
+    Format,
+    Problem,
+    Shape,
+    Types,
+    Words,
+    mistake,
+)
 from worklog.problem.arrays import dtype_of, excess, is_array, raw, rebuilt, values_of
 from worklog.runs import ErrorMap, NeverRan, Stage, Verdict, failed, passed
 
@@ -70,9 +80,6 @@ MOST_BLOCKS = 2048  # of the kernel that fills: each loops over the matrices
 _SOURCE = Path(__file__).with_name("every_launch.cu")
 OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
 ENTRIES = ("refill", "observe", "project", "compare", "fold")
-PROGRAMS = tuple(
-    Program(_SOURCE.name, _SOURCE.read_text(encoding="utf-8"), entry, OPTIONS) for entry in ENTRIES
-)
 
 
 class Checker:
@@ -141,6 +148,7 @@ class Checker:
             subject.domain.padded(Shape.of(1)).sizes,
             square=subject.domain.square,
             ran=self.buffers.memory.value_counts,
+            types="" if subject.types == SINGLE else str(subject.types),
         )
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
@@ -371,6 +379,17 @@ def until_failure(stages: Iterator[Stage]) -> tuple[Stage, ...]:
     return tuple(ran)
 
 
+def programs_for(types: Types) -> tuple[Program, ...]:
+    """Return the programs of a probe for matrices of these formats."""
+    options: tuple[str, ...] = OPTIONS
+    if types != SINGLE:
+        for matrix, name in zip("ABC", types.names, strict=True):
+            type_ = "float" if name == "float32" else name
+            options = (*options, f"-DTYPE_{matrix}={type_}")
+    source = _SOURCE.read_text(encoding="utf-8")
+    return tuple(Program(_SOURCE.name, source, entry, options) for entry in ENTRIES)
+
+
 class LaunchProbe:
     """Checks each launch of one kernel in one timed loop that computes C = alpha A B.
 
@@ -389,7 +408,8 @@ class LaunchProbe:
     reads a few percent longer, as does the baseline beside it (tests/gpu/test_gpu_every_launch.py
     prints by how much).
 
-    kernels: PROGRAMS, compiled for the device
+    kernels: as programs_for returns them, compiled for the device
+    format_c: of C
     rng: for contents that a seed repeats; timed loops have none
     """
 
@@ -398,6 +418,7 @@ class LaunchProbe:
         device: Device,
         kernels: tuple[Any, ...],
         shape: Shape,
+        format_c: Format = FLOAT32,
         *,
         claimed: str = "fp32",
         alpha: float = 1.0,
@@ -411,7 +432,8 @@ class LaunchProbe:
         self.alpha = alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
         self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
-        self.limit, *self.rms_limits = projected_limits(claimed, shape)
+        self.limit, *self.rms_limits = projected_limits(claimed, shape, format_c)
+        self._smallest_sentinel = -3e30 if format_c.largest > 6e30 else -3e4
         self.claimed = claimed
         self.launches = 0
         self._key = np.uint64(0)
@@ -435,7 +457,7 @@ class LaunchProbe:
         in_a = i64(shape.m * shape.k)
         in_b = i64(shape.k * shape.n)
         in_c = i64(shape.m * shape.n)
-        sentinel = np.float32(-3e30 * (1 + self._bits(16) / 2**16))
+        sentinel = np.float32(self._smallest_sentinel * (1 + self._bits(16) / 2**16))
         blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
         self._launch(self._refill, blocks, self._key, in_a, a, in_b, b, in_c, c, sentinel)
 

@@ -23,13 +23,23 @@ from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
-from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
+from worklog.problem import (
+    FLOAT32,
+    FLOAT_BYTES,
+    Claim,
+    Domain,
+    Float32,
+    Float64,
+    Format,
+    Shape,
+)
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
 OLD_C = "C of NaN, beta = 0"
 UNREAD = "A and B of NaN, alpha = 0"
+OLD_C_ROOM = 7  # bits by which C is shorter than sums, for a beta of up to 7 halves
 # With an even C, all is exact.
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))
 Scalars = tuple[float, float]  # alpha, beta
@@ -197,7 +207,7 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     problems = _Problems(subject, memory)
     launches = 0
     launched = set[Shape]()
-    rare = rare_problems(subject.domain, subject.claimed, memory.rng)
+    rare = rare_problems(subject.domain, subject.claim, memory.rng)
     for problem in chain(problems.ordinary(), rare):
         launches += 1
         launched.add(problem.shape)
@@ -225,8 +235,8 @@ class _Problems:
 
     def __init__(self, subject: Runnable, memory: Memory) -> None:
         self.rng = memory.rng
-        self.claimed = subject.claimed
-        self.names = exact.families(subject.claimed)
+        self.claim = subject.claim
+        self.names = exact.families(subject.claim)
         self.shapes = edge_shapes(subject.domain)
         self.cases = _cases(subject.domain, self.rng, live=memory.device.source == "live")
         self.cases += [(self.shapes[0], USUAL)] * (len(self.names) * RANGES - len(self.cases))
@@ -248,11 +258,11 @@ class _Problems:
     def _problem(self, name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
         """Return a problem of one family."""
         headroom = 0 if scalars == USUAL else exact.HEADROOM
-        a, b = exact.family(name, shape, self.rng, self.claimed, headroom=headroom)
-        scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claimed)
+        a, b = exact.family(name, shape, self.rng, self.claim, headroom=headroom)
+        scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claim)
         initial_c = None
         if scalars[1]:
-            initial_c = old_c(shape, self.rng) * np.float32(scale_a * scale_b)
+            initial_c = old_c(shape, self.rng, self.claim) * np.float32(scale_a * scale_b)
         return ExactProblem(name, a, b, (scale_a, scale_b), *scalars, initial_c)
 
 
@@ -291,23 +301,24 @@ def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
-def old_c(shape: Shape, rng: np.random.Generator) -> Float32:
-    """Return a C that is read: even integers of 17 bits.
+def old_c(shape: Shape, rng: np.random.Generator, claim: Claim) -> Float32:
+    """Return a C that is read: even integers of 17 bits, or fewer if C has 16 bits.
 
     A shorter format doesn't hold half of them.
     """
-    return (2 * rng.integers(-(2**16), 2**16, (shape.m, shape.n))).astype(np.float32)
+    half = 1 << exact.sum_bits(claim) - OLD_C_ROOM - 1
+    return (2 * rng.integers(-half, half, (shape.m, shape.n))).astype(np.float32)
 
 
-def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+def rare_problems(domain: Domain, claim: Claim, rng: np.random.Generator) -> Iterator[ExactProblem]:
     """Yield small problems with special data, scalars and contents of C."""
-    yield from _structured_problems(domain, claimed, rng)
-    yield from _scalar_problems(domain, claimed, rng)
-    yield from _old_c_problems(domain, claimed, rng)
+    yield from _structured_problems(domain, claim, rng)
+    yield from _scalar_problems(domain, claim, rng)
+    yield from _old_c_problems(domain, claim, rng)
 
 
 def _structured_problems(
-    domain: Domain, claimed: str, rng: np.random.Generator
+    domain: Domain, claim: Claim, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems whose A or B has a structure, also with alpha and beta.
 
@@ -316,7 +327,7 @@ def _structured_problems(
     """
     for kind, operand, (with_scalars, is_changed) in product(exact.STRUCTURES, range(2), VARIANTS):
         shape = domain.padded(Shape(*(SPECIAL if operand == 0 else SPECIAL[::-1]), SPECIAL[0]))
-        matrices = exact.family("E1", shape, rng, claimed, headroom=exact.HEADROOM)
+        matrices = exact.family("E1", shape, rng, claim, headroom=exact.HEADROOM)
         matrix = matrices[operand]
         drawn = matrix.copy()
         exact.structured(kind, matrix, rng)
@@ -326,12 +337,12 @@ def _structured_problems(
             matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
             family += f" but for {len(places)} elements"
         alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
-        initial_c = old_c(shape, rng) if beta else None
+        initial_c = old_c(shape, rng, claim) if beta else None
         yield ExactProblem(family, *matrices, (1.0, 1.0), alpha, beta, initial_c)
 
 
 def _scalar_problems(
-    domain: Domain, claimed: str, rng: np.random.Generator
+    domain: Domain, claim: Claim, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield tiny shapes with all pairs of 0, 1 and -1 as alpha and beta.
 
@@ -343,7 +354,8 @@ def _scalar_problems(
 
     shape = domain.padded(Shape(*rng.integers(1, 20, 3).tolist()))
     pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
-    if claimed not in exact.OPERAND_BITS:  # which may round alpha A
+    # A shorter class may round alpha A, and a shorter format rounds C.
+    if claim.precision not in exact.OPERAND_BITS and claim.types.c == FLOAT32:
         pairs += [*((alpha, 1.0) for alpha in FEW_BITS), (LARGE_ALPHA, 0.0)]
     for alpha, beta in pairs:
         if (alpha == 1 or domain.alpha) and (beta == 0 or domain.beta):
@@ -355,14 +367,14 @@ def _scalar_problems(
 
 
 def _old_c_problems(
-    domain: Domain, claimed: str, rng: np.random.Generator
+    domain: Domain, claim: Claim, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems with beta = 0 over a C of zeros, and over the result of another problem.
 
     The other problem differs in one row of A.
     """
     shape = domain.padded(Shape(*SPECIAL, 16))
-    a, b = exact.family("E1", shape, rng, claimed)
+    a, b = exact.family("E1", shape, rng, claim)
     yield ExactProblem("E1 over a C of zeros", a, b, initial_c=0.0)
     other_a = a.copy()
     # No row at an edge of a tile.
@@ -406,7 +418,7 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
             continue
         if shift == 2 and needed[place] < 8:  # in between, only to know how many bytes
             continue
-        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claim))
         name = "ABC"[place]
         launch = f"with {name} at {4 * shift} bytes behind an allocation's start"
         try:
@@ -446,7 +458,7 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     """
     domain = subject.domain
     shape = domain.padded(Shape(*SPECIAL, 16))
-    a, b = exact.family("E1", shape, memory.rng, subject.claimed)
+    a, b = exact.family("E1", shape, memory.rng, subject.claim)
     pairs = [(1.0, 0.0)]
     if domain.beta:
         pairs.append((1.0, -0.0))
@@ -487,7 +499,7 @@ def check_unread_inputs(subject: Runnable, memory: Memory) -> Stage:
     b = np.full((shape.k, shape.n), np.nan, np.float32)
     is_read = False
     for beta in (0.0, 2.0) if subject.domain.beta else (0.0,):
-        initial_c = old_c(shape, memory.rng)
+        initial_c = old_c(shape, memory.rng, subject.claim)
         result = Buffers(memory, a, b).run(subject, 0.0, beta, initial_c)
         if result.trespass:
             return failed(UNREAD, f"at {shape} with beta = {beta:g}: {result.trespass}")
@@ -523,7 +535,7 @@ def mistake_in(
     if result.trespass:
         return result.trespass
     product_ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
-    expected = problem.result(product_ab)
+    expected = subject.types.c.rounded(problem.result(product_ab))
     if (result.c == expected).all():
         detectable = detectable_errors(subject, problem)
         for coverage in coverages.values():
@@ -560,13 +572,20 @@ def detectable_errors(subject: Runnable, problem: ExactProblem) -> tuple[bool, .
             shows_scalars = False
     if problem.alpha == 0:
         return shows_scalars, False, False
-    if exact.families(subject.claimed) == exact.FAMILIES[:1]:
+    if exact.families(subject.claim) == exact.FAMILIES[:1]:
         return shows_scalars, True, True  # operands are as long as the class has them
-    is_long = [
-        bool(np.abs(matrix).max() > exact.LONGER * scale)
-        for matrix, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
-    ]
-    return shows_scalars, *is_long
+    types = subject.types
+    return (
+        shows_scalars,
+        _is_long(problem.a, types.a, problem.stretched[0]),
+        _is_long(problem.b, types.b, problem.stretched[1]),
+    )
+
+
+def _is_long(matrix: Float32, format_: Format, scale: float) -> bool:
+    """Return whether some element of an operand loses bits in a shorter format."""
+    shorter = 2.0 ** (exact.long_bits(format_) - 1)
+    return bool(np.abs(matrix).max() > shorter * scale)
 
 
 def is_exact(
@@ -582,7 +601,8 @@ def is_exact(
     result = Buffers(memory, problem.a, problem.b, shifts).run(
         subject, problem.alpha, problem.beta, problem.initial_c
     )
-    expected = problem.result(problem.a.astype(np.float64) @ problem.b.astype(np.float64))
+    product_ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
+    expected = subject.types.c.rounded(problem.result(product_ab))
     return not result.trespass and bool((result.c == expected).all())
 
 

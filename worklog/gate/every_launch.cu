@@ -4,6 +4,34 @@
 
 typedef unsigned long long u64;
 
+// Formats of 16 bits, without CUDA's headers, which take a second to compile.
+struct float16 {
+  unsigned short bits;
+  __device__ explicit float16(float value) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  }
+  __device__ operator float() const {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+  }
+};
+
+struct bfloat16 {
+  unsigned short bits;
+  __device__ explicit bfloat16(float value) {  // finite numbers: the nearest, ties to even
+    const unsigned word = __float_as_uint(value);
+    bits = (word + 0x7fff + (word >> 16 & 1)) >> 16;
+  }
+  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+};
+
+#ifndef TYPE_A
+#define TYPE_A float
+#define TYPE_B float
+#define TYPE_C float
+#endif
+
 __device__ unsigned hashed(u64 key, u64 index) {
   u64 x = key + index * 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -25,27 +53,32 @@ __device__ double sum_of_warp(double value) {
   return value;
 }
 
+__device__ float content_of_a(u64 key, u64 index) { return (float)(TYPE_A)content(key, index); }
+__device__ float content_of_b(u64 key, u64 index) { return (float)(TYPE_B)content(~key, index); }
+
 // Short on purpose: code that runs between two timed launches evicts the kernel from the
 // instruction caches.
-__global__ void refill(u64 key, long long in_a, float* A, long long in_b, float* B, long long in_c,
-                       float* C, float sentinel) {
+__global__ void refill(u64 key, long long in_a, TYPE_A* A, long long in_b, TYPE_B* B,
+                       long long in_c, TYPE_C* C, float sentinel) {
   const long long most = in_a > in_b ? (in_a > in_c ? in_a : in_c) : (in_b > in_c ? in_b : in_c);
 #pragma unroll 1
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < most;
        i += (long long)gridDim.x * BLOCK) {
-    if (i < in_a) A[i] = content(key, i);
-    if (i < in_b) B[i] = content(~key, i);
-    if (i < in_c) C[i] = sentinel;
+    if (i < in_a) A[i] = (TYPE_A)content(key, i);
+    if (i < in_b) B[i] = (TYPE_B)content(~key, i);
+    if (i < in_c) C[i] = (TYPE_C)sentinel;
   }
 }
 
 // C x, right after the launch: what is written later was not written in time.
-__global__ void observe(u64 signs, int M, int N, const float* C, double* Cx, unsigned* found) {
+__global__ void observe(u64 signs, int M, int N, const TYPE_C* C, double* Cx, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (blockIdx.x == 0 && threadIdx.x < 12) found[threadIdx.x] = 0;
   if (row >= M) return;
   double sum = 0;
-  for (int j = lane; j < N; j += 32) sum += (double)C[(long long)row * N + j] * sign(signs, j);
+  for (int j = lane; j < N; j += 32) {
+    sum += (double)(float)C[(long long)row * N + j] * sign(signs, j);
+  }
   sum = sum_of_warp(sum);
   if (lane == 0) Cx[row] = sum;
 }
@@ -55,7 +88,7 @@ __global__ void observe(u64 signs, int M, int N, const float* C, double* Cx, uns
 // the sums of the errors' squares, of error times product, and of the products' squares.
 // record: the same over all launches, then as doubles the largest mean square of a launch's errors,
 // and the largest without what a shrinking factor explains.
-__global__ void project(u64 key, u64 signs, int N, int K, const float* B, double* Bx,
+__global__ void project(u64 key, u64 signs, int N, int K, const TYPE_B* B, double* Bx,
                         double* gauges, unsigned* found) {
   const int k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (k >= K) return;
@@ -63,8 +96,8 @@ __global__ void project(u64 key, u64 signs, int N, int K, const float* B, double
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
     const long long i = (long long)k * N + j;
-    const float b = content(~key, i);
-    changed += __float_as_uint(B[i]) != __float_as_uint(b);
+    const float b = content_of_b(key, i);
+    changed += __float_as_uint((float)B[i]) != __float_as_uint(b);
     sum += (double)b * sign(signs, j);
     squares += (double)b * b;
   }
@@ -77,7 +110,7 @@ __global__ void project(u64 key, u64 signs, int N, int K, const float* B, double
   }
 }
 
-__global__ void compare(u64 key, int M, int K, const float* A, const double* Cx, const double* Bx,
+__global__ void compare(u64 key, int M, int K, const TYPE_A* A, const double* Cx, const double* Bx,
                         const double* gauges, float alpha, float limit, unsigned launch,
                         unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -86,8 +119,8 @@ __global__ void compare(u64 key, int M, int K, const float* A, const double* Cx,
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
     const long long i = (long long)row * K + k;
-    const float a = content(key, i);
-    changed += __float_as_uint(A[i]) != __float_as_uint(a);
+    const float a = content_of_a(key, i);
+    changed += __float_as_uint((float)A[i]) != __float_as_uint(a);
     product += (double)a * Bx[k];
     square += (double)a * a * gauges[k];
   }

@@ -8,7 +8,9 @@ BF16). Sums by atomics also become deterministic.
 
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and
 E3 the reverse (the precision of each operand, which the few bits of E1 can't show). A kernel that
-claims a shorter format gets E1 alone, with integers that its format holds. A and B are multiplied
+claims a shorter class than its matrices' formats gets E1 alone, with integers that its class holds.
+Matrices of 16 bits hold integers of 11 or 8 bits, and sums are kept to as many as C holds, with
+zeros in A and B where K needs that: so nothing is rounded in C either. A and B are multiplied
 by powers of two, which rounds nothing: FP16 parts can have FP32's error on numbers around 1 and
 fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error is bounded by
 norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
@@ -30,19 +32,18 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import apart
-from worklog.problem import Float32, Float64, Shape
+from worklog.problem import FLOAT16, FLOAT32, Claim, Float32, Float64, Format, Shape
 from worklog.runs import ErrorMap
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Decks = tuple[Iterator[int], Iterator[int]]
 
-EXACT_LIMIT = 2**24
+FP32 = Claim()
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
 MIXED = "E2 and E3"
 ALONE = ("E2 without zeros", "E3 without zeros")
-LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 # The largest exponent of the powers of two (FP16 has 2^-24 to 2^15), and the length of a range.
 FARTHEST = 40
@@ -71,54 +72,84 @@ OLD_C_ADDED = (
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def families(claimed: str = "fp32") -> tuple[str, ...]:
-    """Return the families on which a kernel of this class must be exact."""
-    return FAMILIES[:1] if claimed in OPERAND_BITS else FAMILIES
+def families(claim: Claim = FP32) -> tuple[str, ...]:
+    """Return the families on which a kernel must be exact."""
+    return FAMILIES[:1] if claim.precision in OPERAND_BITS else FAMILIES
 
 
 def family(
-    name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", *, headroom: int = 0
+    name: str, shape: Shape, rng: np.random.Generator, claim: Claim = FP32, *, headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) of one family.
 
-    They are float32 integers with sum |a||b| <= 2^24 for every element of the product. MIXED has
-    operands of 12 bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
+    They are float32 integers that their formats hold, with sum |a||b| <= 2^24 for every element of
+    the product, or what C's format holds. MIXED has operands of 12 bits in both, where K allows it,
+    and no zeros; ALONE the same in A or in B. Operands of 16 bits are shorter.
 
     headroom: bits by which sums, and operands of a shorter format, are smaller still
     """
+    bits_of_sums = sum_bits(claim) - headroom
+    if name == "E1":
+        return _dense(shape, rng, claim, bits_of_sums, headroom)
     size_a = (shape.m, shape.k)
     size_b = (shape.k, shape.n)
-    if name == "E1":
-        bits = (24 - headroom - math.ceil(math.log2(shape.k))) // 2
-        bits = max(1, min(_widest_operand(shape.k, claimed, headroom), bits))
-        return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
-    if name in (MIXED, *ALONE):
-        a = _signs(rng, size_a, shape.k, along=1)
-        b = _signs(rng, size_b, shape.k)
-        most_terms = max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)
-        terms = rng.permutation(shape.k)[:most_terms]
-        terms_a, terms_b = np.split(terms, [len(terms) // 2 if name == MIXED else len(terms)])
-        is_exchanged = rng.integers(2) if name == MIXED else name == ALONE[1]
-        if is_exchanged:
-            terms_a, terms_b = terms_b, terms_a
-        a[:, terms_a] = _odd_12_bit(rng, (shape.m, len(terms_a)))
-        b[terms_b] = _odd_12_bit(rng, (len(terms_b), shape.n))
-        return a, b
-    most_terms = EXACT_LIMIT >> headroom + 12
+    bits_a = min(long_bits(claim.types.a), bits_of_sums)
+    bits_b = min(long_bits(claim.types.b), bits_of_sums)
     if name == "E2":
-        return _odd_12_bit(rng, size_a), _signs(rng, size_b, most_terms)
-    return _signs(rng, size_a, most_terms, along=1), _odd_12_bit(rng, size_b)
+        return _odd(rng, size_a, bits_a), _signs(rng, size_b, 1 << bits_of_sums - bits_a)
+    if name == "E3":
+        signs = _signs(rng, size_a, 1 << bits_of_sums - bits_b, along=1)
+        return signs, _odd(rng, size_b, bits_b)
+    bits_a = min(bits_a, bits_of_sums - 1)
+    bits_b = min(bits_b, bits_of_sums - 1)
+    most_signs = 1 << bits_of_sums - 1
+    a = _signs(rng, size_a, most_signs, along=1)
+    b = _signs(rng, size_b, most_signs)
+    left = (1 << bits_of_sums) - min(shape.k, most_signs)
+    terms = rng.permutation(shape.k)[: max(1, left >> max(bits_a, bits_b))]
+    terms_a, terms_b = np.split(terms, [len(terms) // 2 if name == MIXED else len(terms)])
+    is_exchanged = rng.integers(2) if name == MIXED else name == ALONE[1]
+    if is_exchanged:
+        terms_a, terms_b = terms_b, terms_a
+    a[:, terms_a] = _odd(rng, (shape.m, len(terms_a)), bits_a)
+    b[terms_b] = _odd(rng, (len(terms_b), shape.n), bits_b)
+    return a, b
 
 
-def _widest_operand(k: int, claimed: str, headroom: int) -> int:
+def _dense(
+    shape: Shape, rng: np.random.Generator, claim: Claim, bits_of_sums: int, headroom: int
+) -> tuple[Float32, Float32]:
+    """Return A and B of family E1."""
+    bits = (bits_of_sums - math.ceil(math.log2(shape.k))) // 2
+    bits_a = _widest_operand(shape.k, claim, claim.types.a, headroom)
+    bits_b = _widest_operand(shape.k, claim, claim.types.b, headroom)
+    a = _nonzero(rng, (shape.m, shape.k), max(1, min(bits_a, bits)))
+    b = _nonzero(rng, (shape.k, shape.n), max(1, min(bits_b, bits)))
+    most_terms = 1 << bits_of_sums
+    if shape.k > most_terms:
+        a[:, rng.permutation(shape.k)[most_terms:]] = 0
+    return a, b
+
+
+def sum_bits(claim: Claim) -> int:
+    """Return the bits of the largest sums that are exact in FP32 and in C."""
+    return claim.types.c.significand
+
+
+def long_bits(format_: Format) -> int:
+    """Return the bits of a long operand: all of its format's, or 12 of float32's."""
+    return 12 if format_ == FLOAT32 else format_.significand
+
+
+def _widest_operand(k: int, claim: Claim, format_: Format, headroom: int) -> int:
     """Return the most bits of an operand of family E1.
 
     Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at
     K = 3 and 4.
     """
-    if claimed in OPERAND_BITS:
-        return OPERAND_BITS[claimed] - headroom
-    return 11 if k < 3 else 10
+    if claim.precision in OPERAND_BITS:
+        return min(OPERAND_BITS[claim.precision], format_.significand) - headroom
+    return min(11 if k < 3 else 10, format_.significand)
 
 
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
@@ -131,12 +162,13 @@ def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Floa
     return sized
 
 
-def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """Return odd integers below 2^12 in size.
+def _odd(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
+    """Return odd integers below 2^bits in size.
 
-    Any format with an 11-bit significand loses their last bit.
+    Any format with a shorter significand loses their last bit.
     """
-    return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
+    half = 1 << bits - 1
+    return (rng.integers(-half, half, size, dtype=np.int16) * 2 + 1).astype(np.float32)
 
 
 def _signs(
@@ -166,12 +198,14 @@ def exponents(rng: np.random.Generator) -> Iterator[int]:
             yield int(start + rng.integers(RANGE))
 
 
-def stretch(a: Float32, b: Float32, decks: Decks, claimed: str = "fp32") -> tuple[float, float]:
+def stretch(a: Float32, b: Float32, decks: Decks, claim: Claim = FP32) -> tuple[float, float]:
     """Multiply A and B, in place, by a power of two each. Return the two factors.
+
+    Both are 1 in float16, whose numbers end at 2^-24 and 2^16.
 
     decks: of exponents, A's and B's
     """
-    if claimed == "fp16":
+    if claim.precision == "fp16" or FLOAT16 in claim.types.each:
         return 1.0, 1.0
     scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
     for matrix, scale in ((a, scale_a), (b, scale_b)):
@@ -284,13 +318,13 @@ class ExactProblem:
             ]
         return " or ".join(matching)
 
-    def with_long_operands(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+    def with_long_operands(self, claim: Claim, rng: np.random.Generator) -> Iterator[ExactProblem]:
         """Yield the same launch with long operands in A alone, and in B alone.
 
         Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.
         """
         for name in ALONE:
-            a, b = family(name, self.shape, rng, claimed, headroom=HEADROOM)
+            a, b = family(name, self.shape, rng, claim, headroom=HEADROOM)
             yield replace(self, a=a, b=b)
 
     @property

@@ -19,7 +19,13 @@ from worklog.emulator.reports import BudgetExceeded, TooLarge
 from worklog.gate.exact import Which
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.limits import corner_blocks, flows
-from worklog.gate.precision import RANK, classify, full_mantissa, rms_and_largest
+from worklog.gate.precision import (
+    RANK,
+    beyond_rounding,
+    classify,
+    full_mantissa,
+    rms_and_largest,
+)
 from worklog.kernel import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedKernel
 from worklog.problem import Float32, Shape, random_inputs, sampled_reference
@@ -52,7 +58,7 @@ def check_far_blocks(
     for k in lengths:
         launched = subject.domain.padded(replace(shape, k=k))
         alpha = full_mantissa(memory.rng) if subject.domain.alpha else 1.0
-        a, b = random_inputs(launched, memory.rng)
+        a, b = random_inputs(launched, memory.rng, types=subject.types)
         try:
             result = _corner_blocks(subject, memory, launched, alpha, a, b)
         except BudgetExceeded:  # no loop without an end: the corners were launched
@@ -140,7 +146,8 @@ def _by_corner(
             continue
         chosen = np.ix_(rows, columns)
         product_ab, gauge = sampled_reference(a, np.ascontiguousarray(b[:, columns]), rows)
-        error = result.c[chosen] - alpha * product_ab
+        product_ab *= alpha
+        error = beyond_rounding(result.c[chosen] - product_ab, product_ab, result.format)
         is_chosen = corner[chosen]
         rms, worst = rms_and_largest(error[is_chosen], abs(alpha) * gauge[is_chosen])
         yield f"rows {rows[0]} to {rows[-1]}, columns {columns[0]} to {columns[-1]}", rms, worst

@@ -23,7 +23,8 @@ from types import MappingProxyType
 import numpy as np
 
 from worklog.kernel import Buffer, Device, Program, Runnable
-from worklog.problem import Float32, Shape
+from worklog.problem import FLOAT32, SINGLE, Float32, Format, Shape, Types
+from worklog.problem.formats import WORD_BYTES
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
 OUTSIDE = "it wrote outside C"
@@ -34,14 +35,18 @@ FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all o
 FOUL_BLOCKS = 2048
 
 
+def in_format(device: Device, words: Buffer, format_: Format, size: int) -> Buffer:
+    """Return a buffer of words as so many elements of a format; itself for float32."""
+    return words if format_ == FLOAT32 else device.as_format(words, format_, size)
+
+
 class Guarded:
     """An array on the device between two guard bands.
 
-    inner: the array
-    whole: the array with its guards
-    fill_value: what the guards hold, and an output before a launch
-    nbytes: of the array (default: all of `inner`), which may have any type: memory is counted in
-    32-bit words
+    inner: the array, in its format
+    whole: the array with its guards, in words of 32 bits
+    fill_word: what the guards hold, and an output before a launch
+    nbytes: of the array (default: all of `inner`)
     shift: words by which the array begins later than an allocation does
     """
 
@@ -55,17 +60,22 @@ class Guarded:
         *,
         nbytes: int | None = None,
         shift: int = 0,
+        format_: Format = FLOAT32,
     ) -> None:
         self.device = device
         self.whole = whole
-        self.fill_value = np.float32(fill_value)
+        self.format = format_
+        self.fill_word = format_.word(fill_value)
         self.start = GUARD + shift
-        self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
-        self.inner = device.view(whole, self.start, max(1, -(-self.nbytes // 4)))
+        self.nbytes = WORD_BYTES * (whole.size - 2 * GUARD) if nbytes is None else nbytes
+        words = device.view(whole, self.start, max(1, -(-self.nbytes // WORD_BYTES)))
+        self.inner = in_format(device, words, format_, self.nbytes // format_.itemsize)
         self._loaded: Float32 | None = None
 
     @classmethod
-    def of_size(cls, device: Device, nbytes: int, shift: int = 0) -> Guarded:
+    def of_size(
+        cls, device: Device, nbytes: int, shift: int = 0, format_: Format = FLOAT32
+    ) -> Guarded:
         """Return a new array. Raises OutOfMemory."""
         in_views = -(-(nbytes + 4 * shift) // 16) * 4  # a view starts at a multiple of 16 bytes
         return cls(
@@ -73,12 +83,13 @@ class Guarded:
             device.upload(np.zeros(in_views + 2 * GUARD, np.float32)),
             nbytes=nbytes,
             shift=shift,
+            format_=format_,
         )
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
-        self.fill_value = np.float32(value)
-        self.device.fill(self.whole, float(value))
+        self.fill_word = self.format.word(value)
+        self.device.fill(self.whole, float(self.fill_word))
 
     def load(self, host: Float32) -> None:
         """Copy `host` to the first elements, with NaN around them."""
@@ -106,7 +117,7 @@ class Guarded:
         )
         for start, size, skipped_bytes in bands:
             band = self.device.download(self.device.view(self.whole, start, size))
-            filled = np.full(size, self.fill_value)
+            filled = np.full(size, self.fill_word)
             if not np.array_equal(
                 band.view(np.uint8)[skipped_bytes:], filled.view(np.uint8)[skipped_bytes:]
             ):
@@ -122,14 +133,16 @@ class Memory:
     short) can be right by that alone. So a kernel that fills them with NaN runs in between. The
     emulator has nothing to inherit. Raises CompileFailed.
 
+    types: the formats of A, B and C
     lent: the last workspace
     shapes: of the launches
     launched: the shape of the last launch
     """
 
-    def __init__(self, device: Device, rng: np.random.Generator) -> None:
+    def __init__(self, device: Device, rng: np.random.Generator, types: Types = SINGLE) -> None:
         self.device = device
         self.rng = rng
+        self.types = types
         self._foul = None
         if device.source == "live":
             program = Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")
@@ -198,13 +211,20 @@ class Memory:
                 self._workspaces = self.device.upload(np.zeros(size, np.float32))
             view = self.device.view(self._workspaces, 0, size)
             self.lent = Guarded(self.device, view, nbytes=4 * elements)
-        self.lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
+        self.lent.fill(np.nan if self.rng.integers(2) else self._sentinel_word())
         subject.use_workspace(self.lent.inner)
 
-    def sentinel(self) -> np.float32:
-        """Return a random number from -1e30 to -5e33.
+    def sentinel(self, format_: Format = FLOAT32) -> np.float32:
+        """Return a random number of a format.
 
-        It has two equal halves that are finite, as 32 bits and as 16 bits of either format.
+        It is from -1e30 to -5e33; in float16, from -11264 to -30704.
+        """
+        return format_.first_of(self._sentinel_word())
+
+    def _sentinel_word(self) -> np.float32:
+        """Return 32 random bits with two equal halves.
+
+        They are finite as 32 bits, and as 16 bits of either format.
         """
         half_bits = 0xF180 + int(0x600 * self.rng.random())
         return np.uint32(half_bits << 16 | half_bits).view(np.float32)
@@ -216,6 +236,7 @@ class GuardedBuffers:
     contents: by name, an input on the host, which is loaded now, or the bytes of an output;
     `poison` before outputs are read
     shifts: of arrays, by name
+    formats: of arrays, by name; float32 for others
     """
 
     def __init__(
@@ -223,13 +244,16 @@ class GuardedBuffers:
         memory: Memory,
         contents: Sequence[tuple[str, Float32 | int]],
         shifts: Mapping[str, int] = MappingProxyType({}),
+        formats: Mapping[str, Format] = MappingProxyType({}),
     ) -> None:
         self.memory = memory
         self.arrays = list[Guarded]()
         self.sentinel = np.float32(0)
         for name, host in contents:
-            nbytes = host if isinstance(host, int) else host.nbytes
-            self.arrays.append(Guarded.of_size(memory.device, nbytes, shifts.get(name, 0)))
+            format_ = formats.get(name, FLOAT32)
+            nbytes = host if isinstance(host, int) else format_.nbytes(host.size)
+            shift = shifts.get(name, 0)
+            self.arrays.append(Guarded.of_size(memory.device, nbytes, shift, format_))
             self.arrays[-1].name = name
         self.inputs = [
             array
@@ -250,7 +274,7 @@ class GuardedBuffers:
 
     def poison(self) -> None:
         """Fill the outputs, guards included, with a new sentinel."""
-        self.sentinel = self.memory.sentinel()
+        self.sentinel = self.memory.sentinel(self.outputs[0].format)
         for array in self.outputs:
             array.fill(self.sentinel)
 
@@ -286,15 +310,17 @@ class LaunchResult:
     c: (M, N) float32
     sentinel: what C and its guards held before
     trespass: the memory that the kernel wrote but must not write, in words, or ""
+    format: of C in memory
     """
 
     c: Float32
     sentinel: np.float32
     trespass: str
+    format: Format = FLOAT32
 
 
 class Buffers(GuardedBuffers):
-    """A, B, C and a second C of one shape.
+    """A, B, C and a second C of one shape, in the formats of the memory's types.
 
     abc, spare: A, B and C, and the second C, without their guards
     """
@@ -307,8 +333,11 @@ class Buffers(GuardedBuffers):
         shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-        nbytes_c = 4 * self.shape.m * self.shape.n
-        super().__init__(memory, [("A", a), ("B", b), ("C", nbytes_c), ("C", nbytes_c)], shifts)
+        nbytes_c = memory.types.c.nbytes(self.shape.m * self.shape.n)
+        formats = dict(zip("ABC", memory.types.each, strict=True))
+        contents: list[tuple[str, Float32 | int]] = [("A", a), ("B", b)]
+        contents += [("C", nbytes_c), ("C", nbytes_c)]
+        super().__init__(memory, contents, shifts, formats)
         inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
         self.abc = inner_a, inner_b, inner_c
 
@@ -338,7 +367,7 @@ class Buffers(GuardedBuffers):
     def written(self, buffer: Buffer) -> LaunchResult:
         """Return what C, the second C or a copy of them elsewhere holds."""
         c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
-        return LaunchResult(c, self.sentinel, self.trespass())
+        return LaunchResult(c, self.sentinel, self.trespass(), self.memory.types.c)
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """Return A, B and C of a smaller shape: the first elements of the larger ones.

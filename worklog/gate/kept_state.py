@@ -44,7 +44,7 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
     large_shape = _crowded_shape(subject) or small[-1]
     subject.relocate()
     large, tiny, large_again = (
-        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claim))
         for shape in (large_shape, small[0], large_shape)
     )
     if (mistake := mistake_in(subject, memory, large)) is not None:
@@ -119,7 +119,7 @@ class _Repeated:
         """Launch once more, and return the number of wrong elements."""
         device = self.memory.device
         start = getattr(device, "instructions", 0)
-        device.fill(self.c, float(self.memory.sentinel()))
+        device.fill(self.c, float(self.memory.sentinel(self.memory.types.c)))
         self._launch()
         self.launches += 1
         result = device.download(self.c)
@@ -138,7 +138,7 @@ def check_replay(subject: Runnable, checked: Buffers) -> Stage:
     """
     memory = checked.memory
     small_shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
-    a, b = exact.family("E1", small_shape, memory.rng, subject.claimed)
+    a, b = exact.family("E1", small_shape, memory.rng, subject.claim)
     changes = _changed_inputs(a, b, memory.rng, singles=SINGLE)
     launches, stage = _replay(subject, Buffers(memory, a, b), changes)
     if stage is not None:
@@ -147,7 +147,7 @@ def check_replay(subject: Runnable, checked: Buffers) -> Stage:
     shape = checked.shape
     is_long = shape.m * shape.n * shape.k > MOST_TERMS
     if shape != small_shape and not (is_long and memory.device.source == "emulated"):
-        a, b = exact.family("E1", shape, memory.rng, subject.claimed)
+        a, b = exact.family("E1", shape, memory.rng, subject.claim)
         singles = 1 if is_long else SINGLE
         changes = _changed_inputs(a, b, memory.rng, singles=singles)
         launches_there, stage = _replay(subject, checked, changes)

@@ -13,7 +13,7 @@ import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
-from worklog.gate.edges import SPECIAL
+from worklog.gate.edges import OLD_C_ROOM, SPECIAL
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.kernel import COLUMNS, WIDE, Loaded, Runnable
 from worklog.problem import Float32, Shape
@@ -64,10 +64,11 @@ def _mistake(subject: Loaded, memory: Memory, places: Sequence[int]) -> str:
         arguments[place] = f"{wide}{COLUMNS[matrix]} + {gaps[matrix]}"
     launched = replace(kernel, arguments=tuple(arguments)).load(memory.device)
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
-    a, b = exact.family("E1", shape, memory.rng, subject.claimed, headroom=exact.HEADROOM)
+    a, b = exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
     old = np.zeros((shape.m, shape.n), np.float32)
     if subject.domain.beta:
-        old = memory.rng.integers(-64, 64, old.shape).astype(np.float32)
+        half = 1 << min(6, exact.sum_bits(subject.claim) - OLD_C_ROOM)
+        old = memory.rng.integers(-half, half, old.shape).astype(np.float32)
     rows = _LongRows(memory, shape, _spread(a, gaps["A"]), _spread(b, gaps["B"]), gaps["C"])
     try:
         c = rows.launch(launched, old)
@@ -93,9 +94,10 @@ class _LongRows:
         self.memory = memory
         self.shape = shape
         self.size = (shape.m, shape.n + gap)
-        nbytes = 4 * shape.m * (shape.n + gap)
+        nbytes = memory.types.c.nbytes(shape.m * (shape.n + gap))
         contents: list[tuple[str, Float32 | int]] = [("A", a), ("B", b), ("C", nbytes)]
-        self.buffers = GuardedBuffers(memory, contents)
+        formats = dict(zip("ABC", memory.types.each, strict=True))
+        self.buffers = GuardedBuffers(memory, contents, formats=formats)
 
     def launch(self, subject: Runnable, old: Float32) -> Float32:
         """Launch C = A B + C once. Return C with its gaps. Raises LaunchFailed.

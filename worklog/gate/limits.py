@@ -242,8 +242,8 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     Raises WorklogError for a launch that the emulator can't run.
     """
     launches, workspace_elements = subject.launches_at(shape)
-    sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, workspace_elements)
-    a, b, c, workspace = (Pointer(None, FLOAT_BYTES * size) for size in sizes)
+    a, b, c = (Pointer(None, nbytes) for nbytes in subject.types.nbytes(shape.sizes))
+    workspace = Pointer(None, FLOAT_BYTES * workspace_elements)
     arguments = launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace)
     for _, loaded, grid, threads in launches:
         result = launch(

@@ -36,13 +36,26 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from worklog.gate.exact import Indices, Which, family, multiply, whereabouts
+from worklog.gate.exact import Indices, Which, family, long_bits, multiply, whereabouts
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import Runnable
-from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
+from worklog.problem import (
+    FLOAT16,
+    FLOAT32,
+    SINGLE,
+    Claim,
+    Float32,
+    Float64,
+    Format,
+    Shape,
+    Types,
+    random_inputs,
+    sampled_reference,
+)
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -78,12 +91,16 @@ SHAPE = Shape(66, 70, 64)
 # Exponents of the rows' powers of two and of the columns', or the reverse, so that C is finite.
 FAR_SCALES = 60
 NEAR_SCALES = 40
+HALF_SCALES = 2
 LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED = "numbers of very different size in a row"
 SUBNORMAL = "subnormal numbers"
 SPECIAL = "infinities and NaN"
 OVERFLOW = "finite numbers that give infinity or NaN"
+SATURATED = "sums beyond C's range that don't become infinite"
+SUMS = "precision of the sums"
+SUMS_OF_16_BITS = ": sums that are kept in 16 bits have such an error, so add in float"
 LARGE = 2.0**64  # smaller factors don't overflow: infinity or NaN comes from other elements
 # terms: FP32 made of short numbers rounds more
 ALONE = "single products, whose operands lost low bits"
@@ -112,18 +129,26 @@ def emulated_limit(k: int) -> float:
     return min(4 + 0.5 * k, 2000.0)
 
 
-def projected_limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
+def projected_limits(
+    claimed: str, shape: Shape, format_c: Format = FLOAT32
+) -> tuple[float, float, float]:
     """Return the limits of a class on projected rows, in u·D.
 
     They are the largest error of a row's projection, the rms over the rows of one launch, and that
     rms without what a shrinking factor explains. Both rms limits leave room for chance if rows or
     products are few. For fp32 one wrong element exceeds the first limit unless it is off by less
-    than about 1e-5 of the row's norm.
+    than about 1e-5 of the row's norm. A C of 16 bits adds its rounding to each.
     """
     rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
     chance = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
     largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
-    return largest, rms * chance, ROUNDING_OF_CLASS.get(claimed, rms) * chance
+    # Half a unit of an element of the size D, which most are below.
+    of_c = 0.0 if format_c == FLOAT32 else 2.0**-format_c.significand / UNIT_ROUNDOFF
+    return (
+        largest + PROJECTED_OUTLIER * of_c,
+        (rms + of_c) * chance,
+        (ROUNDING_OF_CLASS.get(claimed, rms) + of_c) * chance,
+    )
 
 
 def classify(rms: float, largest: float, k: int) -> str:
@@ -144,6 +169,14 @@ def classify(rms: float, largest: float, k: int) -> str:
     return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
+def beyond_rounding(error: Float64, expected: Float64, format_: Format) -> Float64:
+    """Return the part of each error that rounding a right result to C's format can't explain."""
+    if format_ == FLOAT32:
+        return error
+    left: Float64 = np.maximum(np.abs(error) - format_.half_units(expected), 0)
+    return np.copysign(left, error)
+
+
 def rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[float, float]:
     """Return the rms and the largest absolute value of a difference, in u·D.
 
@@ -160,13 +193,17 @@ class PrecisionReference:
     random
     vector: it shows a row that is wrong by much more than rounding.
 
+    types: the formats of A, B and C
     rows: (R,)
     reference, gauge: (R, N)
     weights: (N, 1)
     projected, projected_gauge: (M, 1)
     """
 
-    def __init__(self, a: Float32, b: Float32, rng: np.random.Generator) -> None:
+    def __init__(
+        self, a: Float32, b: Float32, rng: np.random.Generator, types: Types = SINGLE
+    ) -> None:
+        self.types = types
         (m, self.k) = a.shape
         n = b.shape[1]
         self.rows: Indices = np.unique(
@@ -180,14 +217,17 @@ class PrecisionReference:
             multiply(np.square(a), multiply(np.square(b), np.square(self.weights)))
         )
 
-    def errors(self, c: Float32) -> tuple[float, float]:
+    def errors(self, c: Float32, format_: Format = FLOAT32) -> tuple[float, float]:
         """Return the rms and the largest error of C's sampled rows, in u·D.
 
         Both are infinite if an element isn't finite.
+
+        format_: of C, whose rounding is no error
         """
         if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        return rms_and_largest(c[self.rows].astype(np.float64) - self.reference, self.gauge)
+        error = c[self.rows].astype(np.float64) - self.reference
+        return rms_and_largest(beyond_rounding(error, self.reference, format_), self.gauge)
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Return the rows whose projected error is too large for this rms error.
@@ -207,9 +247,9 @@ class PrecisionReference:
         """
         if result.trespass:
             return "wrong", failed(name, result.trespass)
-        rms, largest = self.errors(result.c)
+        rms, largest = self.errors(result.c, result.format)
         reached = classify(rms, largest, self.k)
-        factor = self._factor(result.c) if reached != "fp32" else None
+        factor = self._factor(result) if reached != "fp32" else None
         if factor is not None:
             slope, share = factor
             if share > (GROWING if slope > 0 else SHRINKING):
@@ -224,7 +264,9 @@ class PrecisionReference:
                     for class_ in classes
                     if rounding <= ROUNDING_OF_CLASS.get(class_, np.inf)
                 )
-        rows = self.wrong_rows(result.c, rms) if reached != "wrong" else self.rows[:0]
+        rows = self.rows[:0]
+        if reached != "wrong":
+            rows = self.wrong_rows(result.c, self.errors(result.c)[0])
         if len(rows):
             places = whereabouts(rows, len(self.projected), "row")
             detail = f"class wrong: on its inputs, {places} off by more than rounding"
@@ -236,17 +278,20 @@ class PrecisionReference:
         is_good = RANK[reached] <= RANK[claimed]
         if not is_good:
             detail += f"; {claimed} was claimed"
+            if self.types != SINGLE:
+                detail += SUMS_OF_16_BITS
         limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
         return reached, Stage(name, is_good, largest, limit, detail)
 
-    def _factor(self, c: Float32) -> tuple[float, float] | None:
+    def _factor(self, result: LaunchResult) -> tuple[float, float] | None:
         """Return the factor on the result, less 1, and its share of the squared error.
 
         It is the slope of the sampled rows' errors over the right result. None if there are too few
         elements or terms, or the slope isn't defined.
         """
         right = self.reference / self.gauge
-        error = (c[self.rows] - self.reference) / self.gauge
+        error = result.c[self.rows] - self.reference
+        error = beyond_rounding(error, self.reference, result.format) / self.gauge
         fewest_elements, fewest_terms = FEWEST_FOR_A_FACTOR
         if right.size < fewest_elements or self.k < fewest_terms:
             return None
@@ -277,12 +322,36 @@ class PrecisionReference:
         return Stage(ARTICLE_RULE, measured < ARTICLE_LIMIT, bounded, ARTICLE_LIMIT, detail)
 
 
+def check_sums(
+    subject: Runnable, buffers: Buffers, rng: np.random.Generator, reached: str | None
+) -> tuple[str, Stage]:
+    """Return the class of launch whose sums are near 0, or a worse one, and its stage.
+
+    For a C of 16 bits, whose rounding hides how its sums were formed unless these are small: each
+    term comes with its negative, at a random place along K, so that C is the error. Sums that were
+    kept in 16 bits have an error as large as that of a product of 16 bits, and more. Raises
+    LaunchFailed.
+
+    reached: the class on U(-1, 1)
+    """
+    shape = buffers.shape
+    a, b = random_inputs(shape, rng, types=subject.types)
+    order = rng.permutation(shape.k)
+    half = shape.k // 2
+    a[:, order[half : 2 * half]] = a[:, order[:half]]
+    b[order[half : 2 * half]] = -b[order[:half]]
+    buffers.restore(a, b)
+    reference = PrecisionReference(a, b, rng, subject.types)
+    of_sums, stage = reference.judge(SUMS, buffers.run(subject), subject.claimed)
+    return max(of_sums, reached or of_sums, key=RANK.__getitem__), stage
+
+
 def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator) -> Stage:
     """Launch once on family E4, and compare single products. Raises LaunchFailed.
 
     A has odd 12-bit integers, and each column of B a single one among zeros. Each element of C is
     one product of 23 or 24 bits, which is exact if products are whole, in any order and with any
-    accumulator.
+    accumulator. Matrices of 16 bits have odd integers of as many bits as they hold.
 
     FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do
     not: Strassen's algorithm, and emulation on tensor cores without the smallest of several
@@ -293,10 +362,8 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     m = buffers.shape.m
     n = buffers.shape.n
     k = buffers.shape.k
-    a, factors = (
-        (2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32)
-        for size in ((m, k), (1, n))
-    )
+    a = _odd(rng, (m, k), long_bits(subject.types.a))
+    factors = _odd(rng, (1, n), long_bits(subject.types.b))
     terms = rng.integers(0, k, n)
     b = np.zeros((k, n), np.float32)
     b[terms, np.arange(n)] = factors
@@ -317,6 +384,12 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     return passed(NAME, f"kept to 24 bits {places}", measured=0, limit=count)
 
 
+def _odd(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
+    """Return odd integers of so many bits."""
+    drawn = rng.integers(1 << bits - 2, 1 << bits - 1, size, np.int16)
+    return (2 * drawn + 1).astype(np.float32)
+
+
 def full_mantissa(rng: np.random.Generator) -> float:
     """Return ±1 to ±1.25 with 24 bits.
 
@@ -333,11 +406,12 @@ class _ScalarProblem:
     old: C before a launch
     """
 
-    def __init__(self, shape: Shape, claimed: str, rng: np.random.Generator) -> None:
-        self.a, self.b = family("E1", shape, rng, claimed)
+    def __init__(self, shape: Shape, claim: Claim, rng: np.random.Generator) -> None:
+        self.format = claim.types.c
+        self.a, self.b = family("E1", shape, rng, claim)
         self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
         self.old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0]
-        self.old = self.old * np.float32(self.gauge.max())
+        self.old = self.format.rounded(self.old * np.float32(self.gauge.max()))
 
     @property
     def exponent(self) -> int:
@@ -356,7 +430,8 @@ class _ScalarProblem:
 
     def errors(self, c: Float32, alpha: float, beta: float) -> tuple[float, float]:
         """Return the rms and the largest error of a result, in u·D."""
-        difference = c - (alpha * self.product + beta * self.old)
+        expected = alpha * self.product + beta * self.old
+        difference = beyond_rounding(c.astype(np.float64) - expected, expected, self.format)
         return rms_and_largest(difference, np.hypot(alpha * self.gauge, beta * self.old))
 
 
@@ -369,12 +444,13 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     domain = subject.domain
     rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
-    problem = _ScalarProblem(shape, subject.claimed, rng)
+    problem = _ScalarProblem(shape, subject.claim, rng)
     worst = 0.0
     launches = [(problem, 0, False)]
     if domain.beta:
         launches.append((problem, 0, True))
-    if domain.alpha and RANK[subject.claimed] < RANK["fp16"]:  # which has no such A and B
+    # fp16 has no such A and B.
+    if domain.alpha and RANK[subject.claimed] < RANK["fp16"] and FLOAT16 not in subject.types.each:
         exponent = problem.exponent
         launches.append((problem.times(-exponent), EXTREME, domain.beta))
         launches.append((problem.times(exponent), -EXTREME, domain.beta))
@@ -453,9 +529,9 @@ def _long_k(shape: Shape, checked_shape: Shape) -> int:
 
 def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tuple[str, Stage]:
     """Return the class of one launch on U(-1, 1), and its stage."""
-    a, b = random_inputs(shape, memory.rng)
+    a, b = random_inputs(shape, memory.rng, types=subject.types)
     result = Buffers(memory, a, b).run(subject)
-    reference = PrecisionReference(a, b, memory.rng)
+    reference = PrecisionReference(a, b, memory.rng, subject.types)
     return reference.judge(HARD_DATA, result, subject.claimed)
 
 
@@ -490,9 +566,9 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
     for beta, k in (0.0, shape.k), (-0.5 if domain.beta else 0.0, shape.k + 3):
         shape = domain.padded(replace(shape, k=k))
         on_any_data.shape = shape
-        a, b = any_data(shape, memory.rng)
+        a, b = any_data(shape, memory.rng, subject.types)
         with np.errstate(over="ignore", invalid="ignore"):
-            old = (a.astype(np.float64) @ b).astype(np.float32)
+            old = subject.types.c.rounded((a.astype(np.float64) @ b).astype(np.float32))
             old[~np.isfinite(old)] = 1
             result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
             product = result.c - beta * old
@@ -500,7 +576,7 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
             launch = f"at {shape} with beta = {beta:g}"
             on_any_data.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
             return on_any_data
-        unlike = not_as_fp32(a, b, product)
+        unlike = not_as_fp32(a, b, product, subject.types)
         for name, count in unlike.items():
             on_any_data.unlike[name] = max(count, on_any_data.unlike.get(name, 0))
         if OVERFLOW in unlike:
@@ -519,8 +595,11 @@ def _check_scaled_rows(
     is_short: as in check_hard_data
     on_tensor_cores: None if that isn't known
     """
-    a, b = family("E1", shape, memory.rng)
-    far_a, far_b = memory.rng.permutation((FAR_SCALES, NEAR_SCALES)).tolist()
+    a, b = family("E1", shape, memory.rng, Claim(types=subject.types))
+    far, near = FAR_SCALES, NEAR_SCALES
+    if FLOAT16 in subject.types.each:  # whose numbers end at 2^-24 and 2^16
+        far = near = HALF_SCALES
+    far_a, far_b = memory.rng.permutation((far, near)).tolist()
     a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
     b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
     result = Buffers(memory, a, b).run(subject)
@@ -536,52 +615,62 @@ def _check_scaled_rows(
     detail = result.trespass or f"{wrong.sum()} of {wrong.size} elements are wrong, in {rows} rows"
     if is_bounded:
         detail += "; scale each row of A and each column of B by itself"
-    launch = f"at {shape} with rows and columns times 2^-{FAR_SCALES} to 2^{FAR_SCALES}"
+    launch = f"at {shape} with rows and columns times 2^-{far} to 2^{far}"
     return failed(HARD_DATA, f"{launch}: {detail}", float(wrong.sum()) or 1), True
 
 
-def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+def any_data(
+    shape: Shape, rng: np.random.Generator, types: Types = SINGLE
+) -> tuple[Float32, Float32]:
     """Return A and B on U(-1, 1), but for some rows of A and columns of B, anywhere.
+
+    The powers of two in these are smaller in a format of smaller numbers.
 
     shape: at least SHAPE
     """
+    share = min(format_.largest_exponent for format_ in types.each) / FLOAT32.largest_exponent
+
+    def power(exponent: Any) -> Float32:
+        """Return a power of two whose exponent is the same share of the format's largest one."""
+        powers: Float32 = np.exp2(np.trunc(exponent * share)).astype(np.float32)
+        return powers
+
     a, b = (
         rng.uniform(-1, 1, size).astype(np.float32)
         for size in ((shape.m, shape.k), (shape.k, shape.n))
     )
     for first in range(0, min(shape.m, shape.n) - 31, 32):
         for lines in (a[first:], b.T[first:]):
-            lines[8:12] *= np.exp2(rng.integers(-30, 31, (4, shape.k))).astype(np.float32)
-            lines[12:14] *= np.float32(2.0**-140)
+            lines[8:12] *= power(rng.integers(-30, 31, (4, shape.k)))
+            lines[12:14] *= power(-140)
             lines[14] = 0
             lines[16:18] += 1000
             lines[17, ::2] *= -1  # times the row with an offset: it cancels
             lines[15] = 0
             lines[15, 4] = 0.4  # times the largest numbers, nearly the largest
-            lines[24] *= np.float32(2.0**126)
-            lines[25] = (np.copysign(1, lines[25]) + lines[25] / 2) * np.float32(
-                2.0**127
-            )  # finite after all rounding
-            lines[26] *= np.float32(2.0**-60)
-            lines[27] *= np.float32(2.0**-100)
+            lines[24] *= power(126)
+            lines[25] = np.copysign(1, lines[25]) + lines[25] / 2
+            lines[25] *= power(127)  # finite after all rounding
+            lines[26] *= power(-60)
+            lines[27] *= power(-100)
         rows = a[first:]
         columns = b[:, first:]
-        rows[18, 0] = 2.0**40
+        rows[18, 0] = power(40)
         columns[0, 18:22] = 0
-        columns[1, 23] = 2.0**40
+        columns[1, 23] = power(40)
         rows[18:22, 1] = 0
-        scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
+        scales = power(rng.integers(-20, 21, shape.k))
         rows[22] *= scales  # large times small: all products are alike
         columns[:, 22] /= scales
         rows[28, -1] = -np.inf
         rows[29, 3] = np.nan
         columns[3, 30] = 0
         columns[[1, -1], 31] = np.inf  # whose terms have different signs in half of the rows
-    return a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)]
+    return types.rounded(a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)])
 
 
-def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
-    """Return how many elements of C no order of FP32 operations gives.
+def not_as_fp32(a: Float32, b: Float32, c: Float32, types: Types = SINGLE) -> dict[str, int]:
+    """Return how many elements of C no order of FP32 operations gives, rounded to C's format.
 
     They are counted by what is special about them.
     """
@@ -590,15 +679,19 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         sizes = _finite_sizes(a) @ _finite_sizes(b)
         terms = (a != 0).astype(np.float64) @ (b != 0)
         units = UNIT_ROUNDOFF * np.maximum(sizes, TINY)
-        error = np.abs(c - right)
+        error = np.abs(beyond_rounding(c - right, right, types.c))
         is_near = error <= 2 * np.maximum(terms, FEWEST) * units
         is_special = ~np.isfinite(right)
         is_equal = (c == right) | (np.isnan(c) & np.isnan(right))
-        is_subnormal = _has_subnormals(a, b) | (error <= a.shape[1] * TINY)  # also on the way
+        is_subnormal = _has_subnormals(a, b, types) | (error <= a.shape[1] * TINY)
+        is_subnormal |= error <= _flushed(types.c)  # also on the way
+        is_beyond = np.isfinite(right) & _is_beyond(right, types.c)
     wrong = ~np.where(is_special, is_equal, is_near)
-    wrong &= sizes < 2.0**127  # others may overflow, in some order
+    wrong[is_beyond] = c[is_beyond] != np.copysign(np.inf, right[is_beyond])
+    wrong &= is_beyond | (sizes < _no_overflow(types.c))  # others may overflow, in some order
     overflows = ~np.isfinite(c) & (_largest_factors(a, b) >= LARGE)
     kinds = (
+        (SATURATED, is_beyond),
         (SPECIAL, is_special | ~(np.isfinite(c) | overflows)),
         (OVERFLOW, overflows),
         (SUBNORMAL, is_subnormal),
@@ -613,6 +706,24 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     if MIXED in unlike:  # which also loses single products
         unlike[MIXED] += unlike.pop(ALONE, 0)
     return unlike
+
+
+def _no_overflow(format_: Format) -> float:
+    """Return the size of sums below which no partial sum overflows, whatever the order."""
+    return 2.0**format_.largest_exponent
+
+
+def _is_beyond(right: Float64, format_: Format) -> Which:
+    """Return which sums are infinite in a format of 16 bits, but not in FP32."""
+    if format_.largest_exponent == FLOAT32.largest_exponent:
+        return np.zeros(right.shape, np.bool_)
+    is_beyond: Which = np.abs(right) >= 2.0 ** (format_.largest_exponent + 1)
+    return is_beyond
+
+
+def _flushed(format_: Format) -> float:
+    """Return the size up to which numbers may be flushed to 0 when C is stored."""
+    return 0.0 if format_ == FLOAT32 else format_.tiny
 
 
 def least_overflow(a: Float32, b: Float32, c: Float32) -> float:
@@ -641,11 +752,11 @@ def _finite_sizes(matrix: Float32) -> Float64:
     return np.where(np.isfinite(matrix), np.abs(matrix), 0).astype(np.float64)
 
 
-def _has_subnormals(a: Float32, b: Float32) -> Which:
+def _has_subnormals(a: Float32, b: Float32, types: Types) -> Which:
     """Return which elements of A B have a row of A or a column of B of subnormal numbers."""
     row_sizes = np.abs(a).max(axis=1)[:, None]
     column_sizes = np.abs(b).max(axis=0)[None, :]
-    is_row = (row_sizes > 0) & (row_sizes < TINY)
-    is_column = (column_sizes > 0) & (column_sizes < TINY)
+    is_row = (row_sizes > 0) & (row_sizes < types.a.tiny)
+    is_column = (column_sizes > 0) & (column_sizes < types.b.tiny)
     is_either: Which = is_row | is_column
     return is_either

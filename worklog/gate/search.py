@@ -27,12 +27,12 @@ from worklog.emulator.memory import FIRST_ADDRESS, SPACING
 from worklog.emulator.reports import TooLarge
 from worklog.errors import LaunchFailed, apart
 from worklog.gate import exact, precision
-from worklog.gate.edges import mistake_in
+from worklog.gate.edges import OLD_C_ROOM, mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.words import Values, condition
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.problem import Shape
+from worklog.problem import FLOAT16, FLOAT32, Claim, Format, Shape
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
@@ -460,7 +460,7 @@ class Search:
             return is_made * is_cheap * self.rng.random(len(is_made))
         return 0.0
 
-    def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
+    def problem(self, row: int, claim: Claim) -> tuple[ExactProblem, dict[str, int], str]:
         """Return a row's problem, each matrix's shift in elements, and a description.
 
         If a scalar has many bits, each element is one product of ones, so that its result is
@@ -472,15 +472,18 @@ class Search:
         alpha = float(launch["alpha"])
         beta = float(launch["beta"])
         needs_other_data = self._count_tries(row, launch)
-        is_wide = claimed in precision.CLASSES and needs_other_data
+        is_wide = claim.precision in precision.CLASSES and needs_other_data
+        is_wide = is_wide and FLOAT16 not in claim.types.each  # which has no such numbers
 
-        family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
-        a, b = exact.family(family, shape, self.rng, claimed, headroom=exact.HEADROOM)
-        even_integers = 2 * self.rng.integers(-(2**15), 2**15, (shape.m, shape.n))
+        family = "E1" if exact.families(claim) == ("E1",) else exact.MIXED
+        a, b = exact.family(family, shape, self.rng, claim, headroom=exact.HEADROOM)
+        half = 1 << max(0, exact.sum_bits(claim) - OLD_C_ROOM - 2)
+        even_integers = 2 * self.rng.integers(-half, half, (shape.m, shape.n))
         c = even_integers.astype(np.float32)
         if is_wide or not _few_bits(launch):
             family = "single terms"
             a, b, c = self._single_terms(b, c, shape, alpha=alpha, beta=beta, is_wide=is_wide)
+            c = _within(claim.types.c, c)
         initial_c = c if beta else None
         problem = ExactProblem(family, a, b, alpha=alpha, beta=beta, initial_c=initial_c)
         shifts = {name: int(launch[name] % 256) // 4 for name in MATRICES}
@@ -553,6 +556,15 @@ class Search:
                 candidates[name] = np.arange(NUMBERED)
         values = {name: column[0] for name, column in launch.items()}
         return condition(truth, values, candidates, self.rng)
+
+
+def _within(format_: Format, powers: Values) -> Values:
+    """Return powers of two with a sign, none larger than a format's numbers or smaller."""
+    if format_ == FLOAT32:
+        return powers
+    sizes = np.clip(np.abs(powers), format_.tiny, 2.0 ** (format_.largest_exponent - 1))
+    kept: Values = (np.sign(powers) * sizes).astype(np.float32)
+    return kept
 
 
 def _launch_in_words(problem: ExactProblem, shifts: Mapping[str, int]) -> str:
@@ -629,7 +641,7 @@ class _Searches:
             price, row, search = self._cheapest_launch()
             if math.isinf(price):
                 return None
-            problem, shifts, text = search.problem(row, self.subject.claimed)
+            problem, shifts, text = search.problem(row, self.subject.claim)
             self.launches += 1
             instructions_before = self.device.instructions
             work = float(search.work[row])
@@ -689,7 +701,7 @@ class _Searches:
         in_a, in_b, repeated = (
             self._launch(other, shifts, work, math.inf)
             for other in (
-                *problem.with_long_operands(self.subject.claimed, self.memory.rng),
+                *problem.with_long_operands(self.subject.claim, self.memory.rng),
                 problem,
             )
         )

@@ -13,7 +13,7 @@ once: then the launch doesn't end, and the child process that runs it is ended.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,21 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import edges, exact, kept_state, leading, precision, sweeps
-from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
+from worklog.gate.checker import (
+    EVERY_LAUNCH,
+    REPEATED,
+    TIMED,
+    Checker,
+    LaunchProbe,
+    programs_for,
+)
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
+    COMPILE_OPTIONS,
+    MATRICES,
+    VECTORS,
     WIDE,
     Buffer,
     Compiled,
@@ -40,7 +50,18 @@ from worklog.kernel import (
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem import SGEMM, Domain, Shape, random_inputs
+from worklog.problem import (
+    FLOAT32,
+    SGEMM,
+    SINGLE,
+    TYPES,
+    Claim,
+    Domain,
+    Format,
+    Shape,
+    Types,
+    random_inputs,
+)
 from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
@@ -62,9 +83,7 @@ BITS = {
     for parameter in SGEMM.signature
     if not parameter.pointer
 }
-MATRIX_TYPES = ("float*", "float2*", "float4*")
 _DIFFER = Path(__file__).with_name("differ.cu")
-DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 
 
 @dataclass
@@ -89,7 +108,8 @@ class SgemmChecker(Checker):
     sweep: whether to launch each size that the verdict states
     seed: of the problems, the same for every kernel and for the baseline; drawn after a kernel's
     source is fixed, so that no result can be prepared
-    a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N
+    types: the formats of A, B and C; a subject's must be the same
+    a, b: the timed inputs, U(-1, 1) of M x K and K x N, rounded to their formats
     buffers: A, B and C on the device, with these inputs: the harness times on what the gate
     checked. The second C is for a loop in which kernel and baseline swap outputs; `buffers.memory`
     lends workspaces.
@@ -98,21 +118,29 @@ class SgemmChecker(Checker):
     buffers: Buffers
 
     def __init__(
-        self, device: Device, shape: Shape, seed: int, *, quick: bool = False, sweep: bool = False
+        self,
+        device: Device,
+        shape: Shape,
+        seed: int,
+        *,
+        types: Types = SINGLE,
+        quick: bool = False,
+        sweep: bool = False,
     ) -> None:
         self.device = device
         self.shape = shape
         self.seed = seed
         self.quick = quick
         self.sweep = sweep
+        self.types = types
         self._small = SmallShapes()
         self._rng = self._drawn(0)
-        self.a, self.b = random_inputs(shape, self._rng)
-        self._precision = PrecisionReference(self.a, self.b, self._rng)
-        self.buffers = Buffers(Memory(device, self._rng), self.a, self.b)
+        self.a, self.b = random_inputs(shape, self._rng, types=types)
+        self._precision = PrecisionReference(self.a, self.b, self._rng, types)
+        self.buffers = Buffers(Memory(device, self._rng, types), self.a, self.b)
         self.buffers.poison()
-        self._differ = device.compile(DIFFER)
-        self._probe_kernels = tuple(map(device.compile, PROGRAMS))
+        self._differ = device.compile(differ_for(types.c))
+        self._probe_kernels = tuple(map(device.compile, programs_for(types)))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
 
     def check(self, subject: Runnable, small: SmallShapes | None = None) -> Verdict:
@@ -120,9 +148,14 @@ class SgemmChecker(Checker):
 
         The inputs are intact afterwards.
 
+        subject: whose types are this checker's
         small: gets the stages that no benchmark shape changes; the stages that it has from an
         earlier call aren't run again
         """
+        if subject.types != self.types:
+            raise BadSetting(
+                f"{subject.name} takes {subject.types} matrices, and these are {self.types}"
+            )
         self._small = SmallShapes() if small is None else small
         return super().check(subject)
 
@@ -131,7 +164,7 @@ class SgemmChecker(Checker):
         buffers = self.buffers
         memory = self.buffers.memory
         domain = subject.domain
-        claimed = subject.claimed
+        claim = subject.claim
         # The same problems for each kernel, whatever was checked before.
         self._rng = self._drawn(1)
         memory.rng = self._rng
@@ -142,22 +175,20 @@ class SgemmChecker(Checker):
         yield from self._kept_state(subject)
         if domain.alpha or domain.beta:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
-        projections = self._exact_problems(claimed, domain)
+        projections = self._exact_problems(claim, domain)
         yield check_benchmark_shape(subject, buffers, projections)
         yield check_repeated(subject, buffers, projections[0].problem, self._differ)
-        claims_whole_products = claimed in precision.CLASSES
+        claims_whole_products = claim.precision in precision.CLASSES
         is_short = False
-        if claims_whole_products:
+        if claims_whole_products and self.types.c == FLOAT32:  # which holds whole products
             products = precision.check_products(subject, buffers, self._rng)
             is_short = bool(products.note)
             yield products
-        buffers.restore()
-        self.reached, stage = self._precision.judge("precision", buffers.run(subject), claimed)
-        yield stage
+        yield from self._check_precision(subject)
         self._keeps_nan = False
         if claims_whole_products:
             yield self._check_hard_data(subject, is_short)
-        yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
+        yield check_ragged(subject, buffers, partial(self.probe, claim.precision, rng=self._rng))
         yield self._at_small_shapes(edges.check_old_c, subject, part=5)
         if domain.alpha:
             yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
@@ -165,6 +196,18 @@ class SgemmChecker(Checker):
         yield from self._ends(subject)
         if isinstance(subject, Loaded):
             yield from self._by_code(subject)
+
+    def _check_precision(self, subject: Runnable) -> Iterator[Stage]:
+        """Yield the stages that find the precision class."""
+        buffers = self.buffers
+        buffers.restore()
+        result = buffers.run(subject)
+        self.reached, stage = self._precision.judge("precision", result, subject.claimed)
+        yield stage
+        if self.types.c != FLOAT32:
+            self.reached, stage = precision.check_sums(subject, buffers, self._rng, self.reached)
+            yield stage
+            buffers.restore()
 
     def _check_hard_data(self, subject: Runnable, is_short: bool) -> Stage:
         """Return the stage of hard data, and note whether NaN stays in its row and column.
@@ -333,6 +376,7 @@ class SgemmChecker(Checker):
             self.device,
             self._probe_kernels,
             shape or self.shape,
+            self.types.c,
             claimed=claimed,
             alpha=alpha,
             rng=rng,
@@ -347,14 +391,14 @@ class SgemmChecker(Checker):
             return failed(EVERY_LAUNCH, outside)
         return probe.stage()
 
-    def _exact_problems(self, claimed: str, domain: Domain) -> list[Projection]:
+    def _exact_problems(self, claim: Claim, domain: Domain) -> list[Projection]:
         """Return the problems of a class for what the kernel takes, made on first use."""
-        kind = claimed if claimed in OPERAND_BITS else "fp32"
+        kind = claim.precision if claim.precision in OPERAND_BITS else "fp32"
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
             self._exact[key] = exact_problems(
-                self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta
+                self.shape, rng, Claim(kind, self.types), alpha=domain.alpha, beta=domain.beta
             )
         return self._exact[key]
 
@@ -399,7 +443,7 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 def exact_problems(
     shape: Shape,
     rng: np.random.Generator,
-    claimed: str = "fp32",
+    claim: Claim = exact.FP32,
     *,
     alpha: bool = True,
     beta: bool = True,
@@ -411,26 +455,33 @@ def exact_problems(
 
     alpha is a power of two with a sign, and beta and the old C are odd integers of 12 and 11 bits,
     because a fast path for large shapes can forget or shorten either; their product is as large as
-    A B may be.
+    A B may be. They are shorter if C has 16 bits.
 
     alpha, beta: whether the kernel takes it
     """
     projections = []
-    for index, name in enumerate((exact.families(claimed) * LAUNCHES)[:LAUNCHES]):
+    bits_of_beta = exact.sum_bits(claim) // 2
+    bits_of_c = exact.sum_bits(claim) - 1 - bits_of_beta
+    for index, name in enumerate((exact.families(claim) * LAUNCHES)[:LAUNCHES]):
         with_beta = index == 2 and beta
-        a, b = exact.family(name, shape, rng, claimed, headroom=int(with_beta))
+        a, b = exact.family(name, shape, rng, claim, headroom=int(with_beta))
         decks = (exact.exponents(rng), exact.exponents(rng))
-        scale_a, scale_b = exact.stretch(a, b, decks, claimed)
+        scale_a, scale_b = exact.stretch(a, b, decks, claim)
         alpha_value = float(rng.choice(POWERS)) if index and alpha else 1.0
         beta_value = 0.0
         if with_beta:
             sign = rng.choice((-1, 1))
-            beta_value = float(sign * (2 * rng.integers(1024, 2048) + 1))
-        odd = float(2 * rng.integers(512, 1024) + 1)
+            beta_value = float(sign * _odd(rng, bits_of_beta))
+        odd = _odd(rng, bits_of_c)
         initial_c = odd * abs(alpha_value) * scale_a * scale_b if with_beta else None
         problem = ExactProblem(name, a, b, (scale_a, scale_b), alpha_value, beta_value, initial_c)
         projections.append(Projection(problem, rng))
     return projections
+
+
+def _odd(rng: np.random.Generator, bits: int) -> float:
+    """Return a random odd integer of so many bits."""
+    return float(2 * rng.integers(1 << bits - 2, 1 << bits - 1) + 1)
 
 
 def check_benchmark_shape(
@@ -527,7 +578,7 @@ def _mistake_in_part(
     checks.observe(c)
     checks.check(a, b)
     stage = checks.stage()
-    mistake = buffers.wrote_outside(4 * shape.m * shape.n)
+    mistake = buffers.wrote_outside(buffers.memory.types.c.nbytes(shape.m * shape.n))
     if not mistake and not stage.passed:
         mistake = stage.detail
     return mistake, stage.measured or 1
@@ -542,7 +593,7 @@ def check_repeated(
     kernel agree bit by bit, even with atomics. A rarer race needs compute-sanitizer's racecheck or
     the emulator.
 
-    differ: DIFFER, compiled
+    differ: as differ_for returns it, compiled
     """
     device = buffers.memory.device
     differs = device.upload(np.zeros(MOST, np.float32))
@@ -553,7 +604,7 @@ def check_repeated(
     buffers.restore(problem.a, problem.b)
     buffers.run(subject)
     while launches < count:
-        device.fill(buffers.spare, float(buffers.memory.sentinel()))
+        device.fill(buffers.spare, float(buffers.memory.sentinel(buffers.memory.types.c)))
         buffers.memory.lend(subject, buffers.shape)
         subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
         arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), differs)
@@ -569,6 +620,14 @@ def check_repeated(
         )
         return failed(REPEATED, detail, len(differing))
     return passed(REPEATED, f"{launches} launches on the same integers")
+
+
+def differ_for(format_: Format) -> Program:
+    """Return the program that compares two matrices of a format bit by bit."""
+    options: tuple[str, ...] = COMPILE_OPTIONS
+    if format_ != FLOAT32:
+        options = (*options, "-DBITS=unsigned short")
+    return Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ", options)
 
 
 def _bits(argument: str) -> str:
@@ -597,7 +656,7 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
         compiled = built[-1][0]
         _require_stated_shared(compiled, kernel)
-        _require_parameters(compiled, part.arguments)
+        _require_parameters(compiled, part)
     return built[kernel.main]
 
 
@@ -617,11 +676,12 @@ def _require_stated_shared(compiled: Compiled, kernel: Kernel) -> None:
         raise BadSetting("; ".join((f"{_name(compiled)} takes {advice}", *unread)))
 
 
-def _require_parameters(compiled: Compiled, arguments: Sequence[str]) -> None:
+def _require_parameters(compiled: Compiled, kernel: Kernel) -> None:
     """Raise BadSetting for parameters that don't take the arguments that the gate passes."""
     # Here: a measurement doesn't need the emulator.
     from worklog.emulator.symbols import types_of
 
+    arguments = kernel.arguments
     symbol = re.escape(compiled.symbol)
     entry = re.search(rf"\.entry\s+{symbol}\s*\((.*?)\)", compiled.ptx, re.DOTALL)
     bits = list[str]()
@@ -633,11 +693,15 @@ def _require_parameters(compiled: Compiled, arguments: Sequence[str]) -> None:
             f"{_name(compiled)} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, "
             "which don't take "
             f"({', '.join(arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
-            "integers, "
-            "alpha, beta and the matrices' elements are float"
+            "integers, alpha and beta are float"
         )
+    formats = dict(zip(MATRICES, kernel.types.each, strict=True))
     for argument, kind in zip(arguments, types_of(compiled.symbol), strict=False):
-        if argument in ("A", "B", "C") and kind.replace(" const", "") not in MATRIX_TYPES:
+        if argument not in formats:
+            continue
+        element = kind.replace(" const", "").removesuffix("*")
+        if (VECTORS.get(element) or TYPES.get(element)) != formats[argument].name:
             raise BadSetting(
-                f"{_name(compiled)} takes {kind} for {argument}: the gate passes float*"
+                f"{_name(compiled)} takes {kind} for {argument}: the gate passes "
+                f"{formats[argument].cuda}*"
             )

@@ -326,8 +326,9 @@ class _ValueLaunches:
         rng = self.memory.rng
         alpha = float(rng.choice(HALVES)) if domain.alpha else 1.0
         beta = float(rng.choice(HALVES)) if domain.beta else 0.0
-        a, b = exact.family("E1", shape, rng, self.subject.claimed, headroom=exact.HEADROOM)
-        initial_c = old_c(shape, rng) if beta else None
+        claim = self.subject.claim
+        a, b = exact.family("E1", shape, rng, claim, headroom=exact.HEADROOM)
+        initial_c = old_c(shape, rng, claim) if beta else None
         problem = ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
         instructions_before = self.device.instructions
         self.count += 1

@@ -109,8 +109,8 @@ def _larger_budget(device: Any) -> Iterator[None]:
 def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
     """Return the failed stage of exact integers at a shape, if any. Raises LaunchFailed."""
     alpha, beta = _scalars(subject.domain, memory.rng)
-    a, b = exact.family("E1", shape, memory.rng, subject.claimed, headroom=exact.HEADROOM)
-    initial_c = old_c(shape, memory.rng) if beta else None
+    a, b = exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
+    initial_c = old_c(shape, memory.rng, subject.claim) if beta else None
     problem = ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
     mistake = mistake_in(subject, memory, problem)
     return None if mistake is None else failure(CORNERS, problem, mistake)
@@ -168,7 +168,7 @@ def special_corner_failure(
 def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Corner) -> str:
     """Return what is wrong in a launch, or "". Raises LaunchFailed."""
     rng = memory.rng
-    a, b = exact.family("E1", shape, rng, subject.claimed, headroom=exact.HEADROOM)
+    a, b = exact.family("E1", shape, rng, subject.claim, headroom=exact.HEADROOM)
     expected = _product(a, b).astype(np.float32)
     if special.has_nan:
         row = int(rng.integers(shape.m))
@@ -344,9 +344,9 @@ class _Sweep:
         self.shapes = shapes
         largest = Shape(*np.max([shape.sizes for shape in self.shapes], axis=0).tolist())
         self.a, self.b = exact.family(
-            "E1", largest, memory.rng, subject.claimed, headroom=exact.HEADROOM
+            "E1", largest, memory.rng, subject.claim, headroom=exact.HEADROOM
         )
-        self.old_c = old_c(largest, memory.rng)
+        self.old_c = old_c(largest, memory.rng, subject.claim)
         self.product = _product(self.a, self.b)
         self.buffers = Buffers(memory, self.a, self.b)
         self.coverages = getattr(memory.device, "coverage", {})
@@ -399,7 +399,8 @@ class _Sweep:
         written: Float32 = device.download(c)
         outside = ""
         if device.source == "live":  # the emulator reports an access out of bounds itself
-            outside = self.buffers.wrote_outside(4 * problem.shape.m * problem.shape.n)
+            m, n, _ = problem.shape.sizes
+            outside = self.buffers.wrote_outside(memory.types.c.nbytes(m * n))
         return written, outside
 
 

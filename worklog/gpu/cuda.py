@@ -28,7 +28,8 @@ from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
-from worklog.problem import Shape
+from worklog.problem import FLOAT32, Format, Shape
+from worklog.problem.formats import WORD_BYTES
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
 # CuPy names only the first.
@@ -97,10 +98,15 @@ class CudaDevice:
         with self.errors(f"loading {program.entry}"):
             return CudaKernel(program, self.arch)
 
-    def upload(self, host: NDArray[np.float32]) -> Any:
+    def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> Any:
         """Return a flat device array with the elements of `host`. Raises OutOfMemory."""
         with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
-            return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
+            if format_ == FLOAT32:
+                return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
+            words = cupy.empty(-(-format_.nbytes(host.size) // WORD_BYTES), cupy.float32)
+        buffer = self.as_format(words, format_, host.size)
+        self.overwrite(buffer, host)
+        return buffer
 
     def allocate(self, elements: int) -> Any:
         """Return an uninitialised flat float32 device array. Raises OutOfMemory."""
@@ -114,21 +120,30 @@ class CudaDevice:
 
     def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:  # noqa: D102
         with self.errors("copying to the GPU"), self.stream:
-            buffer.set(np.ascontiguousarray(host, dtype=np.float32).ravel(), stream=self.stream)
+            buffer.set(np.ascontiguousarray(host, dtype=buffer.dtype).ravel(), stream=self.stream)
 
     def fill(self, buffer: Any, value: float) -> None:  # noqa: D102
         with self.errors("filling a buffer"), self.stream:
-            buffer.fill(value)
+            if buffer.dtype == np.float32:
+                buffer.fill(value)
+            else:  # by its bits: CuPy doesn't compute with all formats
+                bits = np.array(value, buffer.dtype).view(f"u{buffer.itemsize}")
+                buffer.view(bits.dtype).fill(int(bits))
 
     def download(self, buffer: Any) -> NDArray[np.float32]:  # noqa: D102
         with self.errors("copying from the GPU"):
-            host: NDArray[np.float32] = buffer.get(stream=self.stream)
+            host = buffer.get(stream=self.stream)
             self.stream.synchronize()
-        return host
+        values: NDArray[np.float32] = host.astype(np.float32, copy=False)
+        return values
 
     def view(self, buffer: Any, start: int, size: int) -> Any:
         """Return a part of a buffer, without a copy."""
         return buffer[start : start + size]
+
+    def as_format(self, buffer: Any, format_: Format, size: int) -> Any:
+        """Return a buffer's first bytes as elements of another format, without a copy."""
+        return buffer.view(cupy.uint8)[: format_.nbytes(size)].view(format_.dtype)
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]

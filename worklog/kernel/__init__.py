@@ -19,7 +19,7 @@ from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceO
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import COLUMNS, WIDE, is_computed
+from worklog.kernel.signature import COLUMNS, MATRICES, VECTORS, WIDE, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
@@ -28,9 +28,11 @@ __all__ = [
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
+    "MATRICES",
     "RUNGS",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
+    "VECTORS",
     "WIDE",
     "Block",
     "Buffer",

@@ -247,15 +247,22 @@ DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
 DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 
-// Exchange between the lanes of a warp, of values of 32 bits.
+// Exchange between the lanes of a warp, of values of 32 or 64 bits.
 #define SHUFFLE(NAME, PTX, LIMIT)                                                                \
   template <class T>                                                                             \
   DEVICE T NAME(unsigned mask, T value, int lane, int width = 32) {                              \
-    static_assert(sizeof(T) == 4, "a shuffle of 32 bits");                                       \
-    unsigned out, in = __builtin_bit_cast(unsigned, value), limits = (32 - width) << 8 | LIMIT;  \
-    asm volatile("shfl.sync." PTX ".b32 %0, %1, %2, %3, %4;"                                     \
-                 : "=r"(out) : "r"(in), "r"(lane), "r"(limits), "r"(mask));                      \
-    return __builtin_bit_cast(T, out);                                                           \
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle of 32 or 64 bits");               \
+    if constexpr (sizeof(T) == 8) {                                                              \
+      auto bits = __builtin_bit_cast(unsigned long long, value);                                 \
+      unsigned long long low = NAME(mask, (unsigned)bits, lane, width);                          \
+      unsigned long long high = NAME(mask, (unsigned)(bits >> 32), lane, width);                 \
+      return __builtin_bit_cast(T, high << 32 | low);                                            \
+    } else {                                                                                     \
+      unsigned out, in = __builtin_bit_cast(unsigned, value), limits = (32 - width) << 8 | LIMIT; \
+      asm volatile("shfl.sync." PTX ".b32 %0, %1, %2, %3, %4;"                                   \
+                   : "=r"(out) : "r"(in), "r"(lane), "r"(limits), "r"(mask));                    \
+      return __builtin_bit_cast(T, out);                                                         \
+    }                                                                                            \
   }
 SHUFFLE(__shfl_sync, "idx", 31)
 SHUFFLE(__shfl_xor_sync, "bfly", 31)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.kernel.source import code_lines, split_list
-from worklog.problem import FLOAT_BYTES, Domain, Shape
+from worklog.problem import FLOAT32, FLOAT_BYTES, SINGLE, Claim, Domain, Format, Shape, Types
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
@@ -88,7 +88,7 @@ def _codes() -> dict[Any, str]:
 
 
 class Buffer(Protocol):
-    """`size` consecutive float32 values in device memory."""
+    """`size` consecutive values of a format in device memory. The host has them in float32."""
 
     @property
     def size(self) -> int: ...  # noqa: D102
@@ -109,9 +109,10 @@ class Device(Protocol):
         Its `compiled` is a worklog.kernel.Compiled.
         """
 
-    def upload(self, host: NDArray[np.float32]) -> Buffer:
+    def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> Buffer:
         """Return a new buffer with a copy of the array's elements, row-major.
 
+        format_: to which the elements are rounded
         Raises OutOfMemory.
         """
 
@@ -129,6 +130,9 @@ class Device(Protocol):
 
         start: a multiple of 4 (16 bytes)
         """
+
+    def as_format(self, buffer: Buffer, format_: Format, size: int) -> Buffer:
+        """Return a buffer's first bytes as `size` elements of another format, without a copy."""
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
@@ -154,10 +158,16 @@ class Runnable:
     name: str
     domain: Domain = Domain()
     claimed: str = "fp32"  # the precision class that it must have at least
+    types: Types = SINGLE  # the formats of A, B and C
     uses_streams: bool = False  # whether its code may launch on other streams than the device's
     remarks: tuple[str, ...] = ()  # that must be shown with its measurements
     # The memory for intermediate results, from the caller or allocated; None before.
     workspace: Buffer | None = None
+
+    @property
+    def claim(self) -> Claim:
+        """The formats and the precision class."""
+        return Claim(self.claimed, self.types)
 
     def enqueue(self, *arguments: Any) -> None:
         """Enqueue the work on the device's stream, without waiting.
@@ -240,6 +250,7 @@ class Loaded(Runnable):
         self.kernel = kernel
         self.device = device
         self.claimed = kernel.claimed
+        self.types = kernel.types
         self.remarks = kernel.remarks
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[ReadyLaunch], int]] = {}

@@ -41,6 +41,7 @@ from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
+from worklog.problem import FLOAT32, Format
 
 FOLDER = Path(__file__).with_name("ptx")
 INDEX = "index.json"
@@ -149,7 +150,7 @@ class EmulatedKernel:
 class EmulatedBuffer:
     """Memory of the emulator."""
 
-    data: NDArray[np.float32]  # flat
+    data: NDArray[Any]  # flat, of a format's dtype
     skew: int = 0  # bytes from the last 256-byte boundary to the data
 
     @property
@@ -250,13 +251,13 @@ class EmulatedDevice:
             self.unchecked_widths = str(error).partition("\n")[0]
         return compile_with_clang(program, self.arch, BOUNDS)
 
-    def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
+    def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> EmulatedBuffer:
         """Return a new buffer with a copy of the array's elements, row-major.
 
         Raises TooLarge.
         """
         try:
-            return EmulatedBuffer(np.array(host, dtype=np.float32, order="C").reshape(-1))
+            return EmulatedBuffer(np.array(host, dtype=format_.dtype, order="C").reshape(-1))
         except MemoryError as error:
             raise TooLarge(
                 f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: use a smaller size"
@@ -276,7 +277,7 @@ class EmulatedDevice:
         Raises EmulatedFault if a launch has error findings.
         """
         self.synchronize()
-        elements: NDArray[np.float32] = buffer.data.copy()
+        elements: NDArray[np.float32] = buffer.data.astype(np.float32)
         return elements
 
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
@@ -288,7 +289,13 @@ class EmulatedDevice:
             raise BadLaunch(
                 f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}"
             )
-        return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
+        skew = buffer.skew + buffer.data.itemsize * start
+        return EmulatedBuffer(buffer.data[start : start + size], skew % 256)
+
+    def as_format(self, buffer: Any, format_: Format, size: int) -> EmulatedBuffer:
+        """Return a buffer's first bytes as elements of another format, without a copy."""
+        data = buffer.data.view(np.uint8)[: format_.nbytes(size)]
+        return EmulatedBuffer(data.view(format_.dtype), buffer.skew)
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]

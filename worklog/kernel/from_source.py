@@ -17,6 +17,7 @@ from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
+from worklog.problem import SINGLE, PrecisionClass, Types
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class SourceFacts:
     rules: str  # of the domain
     states_domain: bool  # in the request, or in a comment that is read
     claimed: str  # the precision class
+    types: Types  # the formats of A, B and C
     arguments: tuple[str, ...]  # the value that each parameter takes
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
@@ -69,6 +71,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         launch = of_source.launch
         order = _unbound(chosen, order, of_source)
     launch = _with_options(launch, request, chosen)
+    types = signature.types_of_matrices(chosen.defined, order.arguments, launch.instance)
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
     origin = _origin(request, of_source)
     code = _code(request, chosen, launch)
@@ -86,13 +89,22 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         template=chosen.template,
         rules=rules,
         states_domain=states_domain,
-        claimed=request.claimed or chosen.claims,
+        claimed=request.claimed or chosen.claims or default_claim(types),
+        types=types,
         arguments=order.arguments,
         adapted=tuple(adapted),
         warnings=tuple(warnings),
         states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch),
     )
+
+
+def default_claim(types: Types) -> PrecisionClass:
+    """Return the precision class of a kernel that claims none.
+
+    Matrices of 16 bits are for tensor cores, whose sums are truncated.
+    """
+    return "fp32" if types == SINGLE else "fp32-emulated"
 
 
 def require_arguments(source: Any, shared: Any, **texts: Any) -> None:
@@ -139,7 +151,7 @@ class _Chosen:
     tile: Mapping[str, int]  # values of parameters in the source's header comment
     template: Mapping[str, int]  # the tile, if it is of this kernel's template; else empty
     instance: str  # other arguments of the template, as in "32, 8"; "" for none or unknown ones
-    claims: str  # the precision class in the header comment
+    claims: str  # the precision class in the header comment; "" if it states none
     header_launch: Launch  # the launch in the header comment, without a function
     include: Sequence[str | Path]  # folders of headers
     front: tuple[str, str]  # name and code of a program in front of the source; empty for none
@@ -242,15 +254,19 @@ def _instance(function: str, defined: Definition, unit: Unit) -> str:
 
     "" if there are none or several.
     """
+    launched = [
+        name.removeprefix(f"{function}<").removesuffix(">")
+        for name in stated.instances(function, defined, unit)
+    ]
+    if len(launched) == 1:
+        return launched[0]
+    instantiated = stated.instantiated(defined, unit)
+    if instantiated and not launched:
+        return instantiated
     pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
     if defined.template and {*defined.template} <= pointed:
-        return ", ".join("float" for _ in defined.template)  # which the gate passes
-    launched = stated.instances(function, defined, unit)
-    if len(launched) == 1:
-        return launched[0].removeprefix(f"{function}<").removesuffix(">")
-    if launched:
-        return ""
-    return stated.instantiated(defined, unit)
+        return ", ".join("float" for _ in defined.template)  # the ladder's type
+    return ""
 
 
 @dataclass

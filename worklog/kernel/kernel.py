@@ -33,7 +33,7 @@ from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
+from worklog.problem import CLASSES, SINGLE, Domain, Matrix, PrecisionClass, Shape, Types
 
 MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
@@ -65,6 +65,7 @@ class Kernel:
     template: Mapping[str, int] = field(default_factory=dict, hash=False)
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
+    types: Types = SINGLE  # the formats of A, B and C
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
@@ -152,7 +153,7 @@ class Kernel:
             A template needs its arguments, unless a comment states them: "Tile: BM=128 BN=64"
         domain: default, a comment's. Otherwise, a grid that rounds down is taken to cover whole
             blocks only, which `warnings` states
-        claimed: a precision class (default: fp32)
+        claimed: a precision class (default: fp32, or fp32-emulated for matrices of 16 bits)
         name: default, the entry's
         file: the source's name in messages
         args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the
@@ -199,6 +200,7 @@ class Kernel:
             template=facts.template,
             rules=facts.rules,
             claimed=facts.claimed,
+            types=facts.types,
             arguments=facts.arguments,
             adapted=facts.adapted,
             warnings=facts.warnings,
@@ -517,6 +519,8 @@ class Kernel:
             about["found"] = dict(self.found)
         about["domain"] = str(self.domain)
         about["claimed"] = self.claimed
+        if self.types != SINGLE:
+            about["types"] = list(self.types.names)
         if self.number is None:
             about["user"] = "kernel"
         else:

@@ -38,6 +38,11 @@ class Launch:
     block: str = ""  # threads along x, y and z
     shared: int = 0  # bytes of dynamic shared memory per block
 
+    @property
+    def instance(self) -> str:
+        """The arguments of the function's template, as in "half, 32"; "" for none."""
+        return self.function.partition("<")[2].rpartition(">")[0]
+
     def blocks(self, names: Mapping[str, int]) -> tuple[int, ...]:
         """Return the blocks along x and y, and along z if the grid has it.
 
@@ -86,7 +91,7 @@ def launch_text(argument: str, size: Any) -> str:
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """Return the tile, the precision class and the launch that comments state.
+    """Return the tile, the precision class ("" if none) and the launch that comments state.
 
     They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
     "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's
@@ -106,7 +111,7 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
             read.blocks({**dict.fromkeys(SIZE_NAMES, 1), **tile})
             read.threads(tile)
             launch = read
-    return tile, claims if claims in CLASSES else "fp32", launch
+    return tile, claims if claims in CLASSES else "", launch
 
 
 def stated(source: str, label: str) -> list[str]:
@@ -114,7 +119,7 @@ def stated(source: str, label: str) -> list[str]:
 
     A statement ends at the next label or at the end of the line.
     """
-    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared)\b|$)"
+    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain)\b|$)"
     statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
     return list(dict.fromkeys(statements))
 

@@ -176,9 +176,7 @@ def _run_blocks(
 
     weights: numbers of the blocks, each with the number of blocks that it stands for
     """
-    a = Pointer(None, FLOAT_BYTES * shape.m * shape.k)
-    b = Pointer(None, FLOAT_BYTES * shape.k * shape.n)
-    c = Pointer(None, FLOAT_BYTES * shape.m * shape.n)
+    a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
     arguments = kernel.bind(shape, 1.0, a, b, beta, c, Pointer(None, kernel.workspace_bytes(shape)))
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
-from worklog.problem import SGEMM, Parameter
+from worklog.problem import FLOAT32, FORMATS, SGEMM, TYPES, Format, Parameter, Types
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
@@ -38,8 +38,19 @@ _MEANING = {
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
-# Elements of a pointer, other than float, that a kernel may read in the gate's memory.
-_PASSED = ("void", "float2", "float4")
+# Vectors that a kernel may read in a matrix, and the format of their elements.
+VECTORS = {
+    "float2": "float32",
+    "float4": "float32",
+    "half2": "float16",
+    "__half2": "float16",
+    "nv_bfloat162": "bfloat16",
+    "__nv_bfloat162": "bfloat16",
+}
+_PASSED_AS = (
+    "the gate passes float, half and __nv_bfloat16 matrices, and float and integers of 32 and 64 "
+    "bits"
+)
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
 
@@ -70,21 +81,50 @@ def order(text: str, file: str, function: str, defined: Definition) -> tuple[str
 
 def _require_types(defined: Definition, file: str, function: str) -> None:
     """Raise BadSetting for a parameter whose type the gate can't pass."""
-    types = {*_PASSED, *defined.template}
+    types = {"void", *VECTORS, *defined.template}
     for parameter in defined.parameters:
         kind = parameter.type
         if kind.endswith(("*", "]")):
             advice = "the gate passes float*, row-major"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
-        numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
+        numbers = [*FORMATS] if parameter.pointer else _NUMBERS
         is_of_template = not types.isdisjoint(re.findall(r"\w+", kind))
         is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
         if not is_passed:
-            advice = (
-                "the gate passes float*, float and integers of 32 and 64 bits: "
-                "give the kernel these instead"
+            raise BadSetting(
+                f"{file}: {function} takes {parameter.declaration}: {_PASSED_AS}: give the kernel "
+                "these instead"
             )
-            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
+
+
+def types_of_matrices(defined: Definition, values: Sequence[str], instance: str) -> Types:
+    """Return the formats of A, B and C.
+
+    values: of the parameters
+    instance: the arguments of the template, as in "half, 32"
+    """
+    formats = formats_of_pointers(defined, instance)
+    of_matrices = {
+        value.lower(): formats.get(parameter.name, FLOAT32)
+        for parameter, value in zip(defined.parameters, values, strict=False)
+        if value in MATRICES
+    }
+    return Types(**of_matrices)
+
+
+def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]:
+    """Return the formats behind a kernel's pointers, by the names of its parameters.
+
+    instance: the arguments of the template, as in "half, 32"
+    """
+    of_template = dict(zip(defined.template, split_list(instance), strict=False))
+    formats = dict[str, Format]()
+    for parameter in defined.parameters:
+        kind = of_template.get(parameter.type, parameter.type)
+        name = VECTORS.get(kind) or TYPES.get(kind, "")
+        if parameter.pointer and name in FORMATS:
+            formats[parameter.name] = FORMATS[name]
+    return formats
 
 
 def is_computed(value: str) -> bool:

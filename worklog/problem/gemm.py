@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, listed
+from worklog.problem.formats import SINGLE, Types
 from worklog.problem.problem import Problem, Words
 
 Float32 = NDArray[np.float32]
@@ -235,11 +236,12 @@ def tflops(shape: Shape, microseconds: float) -> float:
 
 
 def random_inputs(
-    shape: Shape, rng: np.random.Generator, kind: str = "random"
+    shape: Shape, rng: np.random.Generator, kind: str = "random", types: Types = SINGLE
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) in float32.
 
     kind: "random" draws from U(-1, 1); "zeros" and "ones" are easy data, a pitfall
+    types: to whose formats the elements are rounded
     """
     sizes = (shape.m, shape.k), (shape.k, shape.n)
     if kind == "random":
@@ -248,7 +250,7 @@ def random_inputs(
         )
     else:
         a, b = (np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32) for size in sizes)
-    return a, b
+    return types.rounded(a, b)
 
 
 def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:

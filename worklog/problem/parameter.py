@@ -15,7 +15,7 @@ NAMES = {
     "float32": ("float",),
     "float64": ("double",),
     "float16": ("__half", "half", "float16"),
-    "bfloat16": ("__nv_bfloat16", "bfloat16"),
+    "bfloat16": ("__nv_bfloat16", "bfloat16", "nv_bfloat16"),
     "int32": ("int", "int32_t"),
     "uint64": ("size_t", "unsigned long long", "unsigned long", "uint64_t"),
     "int64": ("long long", "int64_t", "long"),

@@ -10,7 +10,7 @@ from worklog.emulator.launching import MAX_GRID
 from worklog.emulator.ptx import PtxKernel
 from worklog.errors import BadSetting
 from worklog.kernel import WIDE, Kernel, evaluate, is_computed
-from worklog.problem import FLOAT_BYTES, Domain
+from worklog.problem import Domain
 from worklog.proof.polynomial import ONE, Atom, Polynomial, Scope
 from worklog.proof.prover import Prover
 from worklog.proof.stop import ProofStopped
@@ -173,13 +173,15 @@ def _arguments(
     """Return the integers and addresses that the parameters have, and the buffers."""
     shapes = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
     align = dict(zip("ABC", kernel.domain.bytes_of, strict=True))
+    formats = zip("ABC", kernel.types.each, strict=True)
+    itemsizes = {name: format_.itemsize for name, format_ in formats}
     arguments = dict[str, Polynomial]()
     buffers = dict[Atom, BoundedArray]()
     for parameter, name in zip(ptx.params, kernel.arguments, strict=True):
         if name in shapes:
             rows, columns = shapes[name]
             symbol = Atom(f"&{name}", is_symbol=True)
-            size = sizes[rows] * sizes[columns] * FLOAT_BYTES
+            size = sizes[rows] * sizes[columns] * itemsizes[name]
             arguments[parameter.name] = Polynomial.atom(symbol)
             buffers[symbol] = BoundedArray(name, symbol, size, align[name], "global")
         elif name.removeprefix(WIDE) in sizes:

@@ -311,7 +311,7 @@ def check(
         device.most_instructions = MOST_BESIDE
     subject = kernel.load(device)
     _report_launches(subject, device, progress, is_beside_gpu=is_beside_gpu, largest=shape)
-    checker = SgemmChecker(device, shape, seed, quick=quick, sweep=sweep)
+    checker = SgemmChecker(device, shape, seed, types=kernel.types, quick=quick, sweep=sweep)
     # The emulator's products are small: a BLAS's threads would do little but wait for work.
     with threadpool_limits(None if is_live else 1, "blas"):
         verdict = checker.check(subject)

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
+from worklog.gate.guarded_buffer import in_format
 from worklog.harness import TimedLaunch
 from worklog.kernel import Buffer, Runnable
-from worklog.problem import Shape, random_inputs
+from worklog.problem import SINGLE, Format, Shape, random_inputs
+from worklog.problem.formats import WORD_BYTES
 from worklog.runs import Stage
 
 if TYPE_CHECKING:
@@ -78,13 +80,20 @@ class Pool:
         ]
 
 
+def words(nbytes: int) -> int:
+    """Return the words of 32 bits that so many bytes take."""
+    return -(-nbytes // WORD_BYTES)
+
+
 def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> int:
     """Return the elements of a loop's buffers and workspaces in a pool.
 
     sets: of buffers
     """
-    set_elements = shape.m * shape.k + shape.k * shape.n + 2 * ALIGNED
-    set_elements += max(2, len(kernels)) * (shape.m * shape.n + 2 * GUARD + ALIGNED)
+    types = kernels[0].types if kernels else SINGLE
+    a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
+    set_elements = words(a_bytes) + words(b_bytes) + 2 * ALIGNED
+    set_elements += max(2, len(kernels)) * (words(c_bytes) + 2 * GUARD + ALIGNED)
     workspaces = [kernel.workspace_elements(shape) for kernel in dict.fromkeys(kernels)]
     workspace_elements = sum(size + 2 * GUARD + ALIGNED for size in workspaces if size)
     return sets * set_elements + workspace_elements
@@ -187,7 +196,7 @@ class Loop:
         distinct = dict.fromkeys(kernels)
         buffers = checker.buffers
         if inputs != "random":
-            easy = random_inputs(shape, np.random.default_rng(0), inputs)
+            easy = random_inputs(shape, np.random.default_rng(0), inputs, checker.types)
             for buffer, host in zip(buffers.abc[:2], easy, strict=True):
                 checker.device.overwrite(buffer, host)
         buffers.poison()
@@ -209,11 +218,12 @@ class Loop:
         for name, launch in zip(names, self.bare, strict=True):
             options: dict[str, Any] = {
                 "sets": sets,
-                "set_bytes": shape.compulsory_bytes if sets > 1 else 0,
+                "set_bytes": sum(checker.types.nbytes(shape.sizes)) if sets > 1 else 0,
             }
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
-                launch.elsewhere = self._copies(checker.buffers.abc) if is_short else None
+                abc = checker.buffers.abc
+                launch.elsewhere = self._copies(abc, checker.types.each) if is_short else None
                 options |= {
                     "before": launch.prepare,
                     "behind": launch.observe,
@@ -270,40 +280,55 @@ class Loop:
         self.require_intact()
         device = pool.device
         shape = self.checker.shape
-        inputs = self.checker.buffers.abc[:2]
-        sizes = [matrix.size for matrix in inputs]
-        sizes += [shape.m * shape.n + 2 * GUARD] * len(self.bare)
+        types = self.checker.types
+        a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
+        sizes = [words(a_bytes), words(b_bytes)]
+        sizes += [words(c_bytes) + 2 * GUARD] * len(self.bare)
         workspace_sizes = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
         pool_buffers = iter(pool.place([*sizes * self.sets, *workspace_sizes]))
         pool_sets = [[next(pool_buffers) for _ in sizes] for _ in range(self.sets)]
         outputs = [
-            [Guarded(device, output, UNWRITTEN) for output in buffers[2:]] for buffers in pool_sets
+            [
+                Guarded(device, output, UNWRITTEN, nbytes=c_bytes, format_=types.c)
+                for output in buffers[2:]
+            ]
+            for buffers in pool_sets
         ]
         workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in pool_buffers]
         self.guarded = {OUTSIDE: [*chain(*outputs)], OUTSIDE_WORKSPACE: workspaces}
         for owner, workspace in zip(self.owners, workspaces, strict=True):
             owner.use_workspace(workspace.inner)
         for guarded in (*self.guarded[OUTSIDE], *workspaces):
-            device.fill(guarded.whole, UNWRITTEN)
-        if not self.probed:
-            for a, b, *_ in pool_sets:
-                device.copy(a, inputs[0])
-                device.copy(b, inputs[1])
-        return [
-            (a, b, *(output.inner for output in set_outputs))
-            for (a, b, *_), set_outputs in zip(pool_sets, outputs, strict=True)
-        ]
+            guarded.fill(UNWRITTEN)
+        inputs = self.checker.buffers.abc[:2]
+        sets = list[tuple[Any, ...]]()
+        for (a, b, *_), set_outputs in zip(pool_sets, outputs, strict=True):
+            of_set = [
+                in_format(device, buffer, format_, matrix.size)
+                for buffer, format_, matrix in zip((a, b), types.each[:2], inputs, strict=True)
+            ]
+            if not self.probed:
+                for buffer, matrix in zip(of_set, inputs, strict=True):
+                    device.copy(buffer, matrix)
+            sets.append((*of_set, *(output.inner for output in set_outputs)))
+        return sets
 
     def _checker_sets(self) -> Sets:
         """Return the checker's buffers with a C for each further output, and copies of them all."""
         buffers = self.checker.buffers
-        further_outputs = self._copies([buffers.spare] * (len(self.bare) - 2))
+        types = self.checker.types
+        further = len(self.bare) - 2
+        further_outputs = self._copies([buffers.spare] * further, [types.c] * further)
         first = [*buffers.abc, buffers.spare, *further_outputs]
-        return [tuple(first), *(tuple(self._copies(first)) for _ in range(self.sets - 1))]
+        formats = [*types.each, types.c, *[types.c] * further]
+        copies = [tuple(self._copies(first, formats)) for _ in range(self.sets - 1)]
+        return [tuple(first), *copies]
 
-    def _copies(self, buffers: Sequence[Any]) -> list[Any]:
+    def _copies(self, buffers: Sequence[Any], formats: Sequence[Format]) -> list[Any]:
+        device = self.checker.device
         return [
-            self.checker.device.upload(self.checker.device.download(buffer)) for buffer in buffers
+            device.upload(device.download(buffer), format_)
+            for buffer, format_ in zip(buffers, formats, strict=True)
         ]
 
     def require_intact(self) -> None:

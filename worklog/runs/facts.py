@@ -135,6 +135,7 @@ class Verdict(Displayable):
     square: bool = False  # the domain is M = N = K only
     # How many values of M, N and K were launched, except by the search; None in older files.
     ran: tuple[int, int, int] | None = None
+    types: str = ""  # the formats of A, B and C; "" for float32
 
     def with_stage(self, *stages: Stage) -> Verdict:
         """Return the verdict with more stages."""
@@ -172,7 +173,8 @@ class Verdict(Displayable):
         clauses = [stage.clause for stage in self.stages if stage.clause]
         clauses += [str(lines) for lines in self.never_ran]
         clauses = list(dict.fromkeys(clauses))  # a GPU and the emulator may state the same
-        return "; ".join([f"passed as {self.precision}{launches}", *clauses])
+        formats = f" on {self.types}" if self.types else ""
+        return "; ".join([f"passed as {self.precision}{formats}{launches}", *clauses])
 
     def _ran_in_words(self) -> str:
         """Return how many values within the launches' range ran, after a space; "" if unknown."""

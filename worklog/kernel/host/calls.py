@@ -39,6 +39,11 @@ class HostCall:
         return text_of(self.kernel).partition("<")[0].strip("& ")
 
     @property
+    def template(self) -> list[str]:
+        """The template arguments that the call names."""
+        return split_list(text_of(self.kernel).partition("<")[2].rpartition(">")[0])
+
+    @property
     def line(self) -> int:
         """The line of the source; of a header, 0."""
         return self.function.line(self.node.start_byte)

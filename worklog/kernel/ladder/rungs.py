@@ -39,7 +39,16 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
         arguments = (*signature.SGEMM_ARGUMENTS, signature.WORKSPACE)
     program = Program(file, source, "", headers=headers)
     return Kernel(
-        name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
+        name,
+        program,
+        (launch,),
+        0,
+        tile,
+        rules,
+        claims or "fp32",
+        arguments=arguments,
+        number=number,
+        idea=idea,
     )
 
 

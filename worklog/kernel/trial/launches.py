@@ -11,11 +11,11 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.signature import SIZE_NAMES, formats_of_pointers
 from worklog.kernel.source import evaluate
 from worklog.kernel.trial.candidates import FLOAT, MAX_LAUNCHES, Candidate, labelings
 from worklog.kernel.trial.orders import SCALARS, Matrix, Order, fitting
-from worklog.problem import Shape
+from worklog.problem import FLOAT32, Shape
 
 # Of the labels M, N and K; each for tiles that don't divide the lengths before.
 SHORT = (64, 96, 32)
@@ -23,6 +23,7 @@ LONG = (256, 384, 128)
 LONGEST = (512, 1024, 256)
 LENGTHS = (SHORT, LONG, LONGEST)
 LARGEST = 3  # of a matrix's integers: sums of a thousand products are exact
+LARGEST_OF_16_BITS = 1
 MIN_SHARE = 0.2  # of C that must be right for an order to be named
 MAX_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
 MAX_TO_VERIFY = 1e7  # of these, in a launch that verifies an order
@@ -169,10 +170,13 @@ class TrialLaunch:
         buffers = list[Any]()
         arguments = list[Any]()
         scalars = iter(SCALARS)
+        formats = formats_of_pointers(self.kernel.definition, candidate.launch.instance)
+        is_single = {*formats.values()} <= {FLOAT32}
+        largest = LARGEST if is_single else LARGEST_OF_16_BITS
         for parameter, label in zip(self._declared, candidate.labels, strict=True):
             if parameter.pointer:
-                drawn = rng.integers(-LARGEST, LARGEST + 1, elements).astype(np.float32)
-                buffer = self._device.upload(drawn)
+                drawn = rng.integers(-largest, largest + 1, elements).astype(np.float32)
+                buffer = self._device.upload(drawn, formats.get(parameter.name, FLOAT32))
                 initial.append(drawn)
                 buffers.append(buffer)
                 arguments.append(buffer)
@@ -191,4 +195,6 @@ class TrialLaunch:
             if isinstance(error, self._too_large):
                 raise
             is_clean = False
-        return _TrialResult(initial, [buffer.data for buffer in buffers], is_clean)
+        return _TrialResult(
+            initial, [buffer.data.astype(np.float32) for buffer in buffers], is_clean
+        )

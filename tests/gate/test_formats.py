@@ -1,0 +1,122 @@
+"""Kernels whose matrices have 16 bits: right ones pass with the formats named, wrong ones fail."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
+from worklog.kernel import Kernel
+from worklog.problem import FLOAT16, FLOAT32, FORMATS, SINGLE, Shape, Types
+from worklog.runner.check import check
+
+FOLDER = Path(__file__).with_name("formats")
+FORMATS_OF = {
+    "half": "float16",
+    "half_to_float": "float16, C float32",
+    "bfloat16": "bfloat16",
+    "half2": "float16",
+    "wmma": "float16, C float32",
+    "template": "float16",
+    "ldmatrix": "float16",
+}
+HALF_TYPES = Types(FLOAT16, FLOAT16, FLOAT16)
+
+
+def kernel(name: str, old: str = "", new: str = "") -> Kernel:
+    """Return a kernel of the folder, with one text in place of another."""
+    source = (FOLDER / f"{name}.cu").read_text(encoding="utf-8")
+    assert old in source
+    return Kernel.from_source(source.replace(old, new, 1) if old else source, file=f"{name}.cu")
+
+
+@pytest.mark.parametrize("name", FORMATS_OF)
+def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
+    right = kernel(name)
+    assert str(right.types) == FORMATS_OF[name]
+    checked = check(right, on="emulated", seed=1, quick=True)
+    assert checked.verdict.accepted, checked.verdict.reason
+    assert checked.verdict.result.startswith(f"passed as fp32 on {FORMATS_OF[name]} for M")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("half", "k < K; ++k", "k < K - 1; ++k"),
+        ("half", "alpha * sum", "__half2float(__float2half(alpha)) * sum"),
+        ("half", "col >= N", "col > N"),
+        ("half_to_float", "= alpha * sum", "= __half2float(__float2half(alpha * sum))"),
+        ("bfloat16", "beta * ", ""),
+        ("bfloat16", "B[k * N + col]", "B[k * K + col]"),
+        ("half2", "sum.y += av * bv.y", "sum.y += av * bv.x"),
+        ("half2", "_rn(sum.x, sum.y)", "_rn(sum.y, sum.x)"),
+        ("wmma", "k += 16", "k += 32"),
+        ("template", "    __syncthreads();\n    for", "    for"),
+        ("template", "float acc", "T acc"),
+        ("ldmatrix", "    __syncthreads();\n    for", "    for"),
+        ("ldmatrix", "(n ^ k_row % 8)", "(n ^ k_row % 4)"),
+        ("ldmatrix", "(row + 8) * N", "(row + 7) * N"),
+    ],
+)
+def test_wrong_kernels_fail(name, old, new):
+    assert not check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.accepted
+
+
+def test_sums_in_16_bits_are_found_and_allowed_where_they_are_claimed():
+    wrong = kernel("half", "float sum = 0", "half sum = 0")
+    wrong = wrong.with_text(wrong.source.replace("alpha * sum", "alpha * __half2float(sum)"))
+    short = wrong.with_text(
+        wrong.source.replace("sum += ", "sum = __float2half(__half2float(sum) + ").replace(
+            "B[k * N + col]);", "B[k * N + col]));"
+        )
+    )
+    failure = check(short, on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None
+    assert (
+        failure.name.startswith("precision") and "sums that are kept in 16 bits" in failure.detail
+    )
+
+
+def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():
+    right = np.array([1.0, -1.0, 1e-8, 1000.0])
+    rounded = FLOAT16.rounded((right + np.array([1e-4, -1e-4, 0, 0.2])).astype(np.float32))
+    assert not beyond_rounding(rounded - right, right, FLOAT16).any()
+    error = beyond_rounding(np.array([-0.01]), np.array([1.0]), FLOAT16)
+    assert -0.01 < error[0] < -0.009
+    assert beyond_rounding(np.array([1e-9]), np.array([1.0]), FLOAT32)[0] == 1e-9
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_word_of_memory_repeats_a_value_and_is_read_back(name):
+    format_ = FORMATS[name]
+    for value in (0.0, -2.5, np.inf):
+        assert format_.first_of(format_.word(value)) == value
+    assert np.isnan(format_.first_of(format_.word(np.nan)))
+
+
+@pytest.mark.parametrize("types", [SINGLE, HALF_TYPES, Types(*[FORMATS["bfloat16"]] * 3)], ids=str)
+def test_a_right_result_on_any_data_is_as_in_fp32(types):
+    rng = np.random.default_rng(0)
+    a, b = any_data(Shape(66, 70, 64), rng, types)
+    assert np.array_equal(types.a.rounded(a), a, equal_nan=True)
+    with np.errstate(invalid="ignore", over="ignore"):
+        right = types.c.rounded((a.astype(np.float64) @ b).astype(np.float32))
+    unlike = not_as_fp32(a, b, right, types)
+    assert not unlike
+    finite = np.isfinite(right)
+    wrong = right.copy()
+    with np.errstate(over="ignore"):
+        wrong[finite] *= np.float32(1 + 2.0**-6)
+    assert not_as_fp32(a, b, wrong, types)
+
+
+def test_saturated_sums_are_named():
+    rng = np.random.default_rng(0)
+    a, b = any_data(Shape(66, 70, 64), rng, HALF_TYPES)
+    with np.errstate(invalid="ignore", over="ignore"):
+        right = (a.astype(np.float64) @ b).astype(np.float32)
+        saturated = FLOAT16.rounded(np.clip(right, -65504, 65504))
+    saturated[~np.isfinite(right)] = right[~np.isfinite(right)]
+    assert "sums beyond C's range that don't become infinite" in not_as_fp32(
+        a, b, saturated, HALF_TYPES
+    )

@@ -1,0 +1,165 @@
+"""The formats in which a product's matrices lie in memory, and what a kernel claims of its result.
+
+The gate computes with float32 values. A matrix of 16 bits has values that its format holds, and
+memory encodes and decodes them. Rounding, limits and bits are those of the package ml_dtypes, which
+gives NumPy the formats that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float32]
+WORD_BYTES = 4  # memory is filled and compared in words of 32 bits
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of binary floating-point numbers of at most 32 bits.
+
+    name: as the dtype of a Parameter
+    cuda: the type in CUDA C++
+    """
+
+    name: str
+    cuda: str
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type for NumPy."""
+        return np.dtype(self.name)
+
+    @property
+    def _limits(self) -> Any:
+        """The limits of the format, as `numpy.finfo` has them."""
+        finfo: Any = ml_dtypes.finfo  # without types
+        return finfo(self.dtype)
+
+    @cached_property
+    def significand(self) -> int:
+        """The bits of a significand, with the leading one: integers up to 2^bits are exact."""
+        return int(self._limits.nmant) + 1
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return float(self._limits.max)
+
+    @cached_property
+    def largest_exponent(self) -> int:
+        """The exponent of the largest finite number."""
+        return int(np.frexp(self.largest)[1]) - 1
+
+    @cached_property
+    def tiny(self) -> float:
+        """The smallest normal number."""
+        return float(self._limits.smallest_normal)
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of a number."""
+        return self.dtype.itemsize
+
+    def nbytes(self, elements: int) -> int:
+        """Return the bytes of so many numbers."""
+        return elements * self.itemsize
+
+    def rounded(self, values: Values) -> Values:
+        """Return the nearest numbers of the format, ties to even, in float32."""
+        if self == FLOAT32:
+            return values
+        with np.errstate(over="ignore"):
+            return values.astype(self.dtype).astype(np.float32)
+
+    def half_units(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return by how much rounding to the format may change each value.
+
+        0 for float32: the bounds of an FP32 result have room for its own rounding.
+        """
+        if self == FLOAT32:
+            return np.zeros_like(values)
+        _, exponents = np.frexp(np.maximum(np.abs(values), self.tiny))
+        half_units: NDArray[np.float64] = np.ldexp(1.0, exponents - self.significand - 1)
+        return half_units
+
+    def word(self, value: float | np.float32) -> np.float32:
+        """Return the 32 bits of memory that repeats a value, as a float32."""
+        count = WORD_BYTES // self.itemsize
+        with np.errstate(over="ignore"):
+            repeated = np.full(count, value, np.float32).astype(self.dtype)
+        return np.float32(repeated.view(np.float32)[0])
+
+    def first_of(self, word: np.float32) -> np.float32:
+        """Return the first value in 32 bits of memory. The reverse of `word`."""
+        values = np.array([word], np.float32).view(self.dtype)
+        return np.float32(values[0])
+
+
+FLOAT32 = Format("float32", "float")
+FLOAT16 = Format("float16", "__half")
+BFLOAT16 = Format("bfloat16", "__nv_bfloat16")
+FORMATS: Mapping[str, Format] = {format_.name: format_ for format_ in (FLOAT32, FLOAT16, BFLOAT16)}
+
+
+@dataclass(frozen=True)
+class Types:
+    """The formats of A, B and C."""
+
+    a: Format = FLOAT32
+    b: Format = FLOAT32
+    c: Format = FLOAT32
+
+    @property
+    def each(self) -> tuple[Format, Format, Format]:
+        """The formats in order."""
+        return self.a, self.b, self.c
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """CUDA's headers that define the types."""
+        by_name = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
+        names = {format_.name for format_ in self.each}
+        return tuple(header for name, header in by_name.items() if name in names)
+
+    def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return the bytes of A, B and C at these M, N and K."""
+        m, n, k = sizes
+        return self.a.nbytes(m * k), self.b.nbytes(k * n), self.c.nbytes(m * n)
+
+    def rounded(self, a: Values, b: Values) -> tuple[Values, Values]:
+        """Return A and B, rounded to their formats."""
+        return self.a.rounded(a), self.b.rounded(b)
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names of the formats in order."""
+        return self.a.name, self.b.name, self.c.name
+
+    def __str__(self) -> str:
+        names = self.names
+        if len(set(names)) == 1:
+            return names[0]
+        if names[0] == names[1]:
+            return f"{names[0]}, C {names[2]}"
+        return f"A {names[0]}, B {names[1]}, C {names[2]}"
+
+
+SINGLE = Types()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a kernel claims of its result: the formats, and a precision class in them.
+
+    With formats of 16 bits, the class is that of the sums: C is their result, rounded once.
+    """
+
+    precision: str = "fp32"
+    types: Types = SINGLE
