@@ -41,7 +41,8 @@ class HostCall:
     @property
     def template(self) -> list[str]:
         """The template arguments that the call names."""
-        return split_list(text_of(self.kernel).partition("<")[2].rpartition(">")[0])
+        arguments = text_of(self.kernel).partition("<")[2].rpartition(">")[0]
+        return split_list(arguments) if arguments else []
 
     @property
     def line(self) -> int:
