@@ -30,8 +30,9 @@ def choose(
 ) -> tuple[Choice | None, list[str]]:
     """Choose the algorithm that a baseline runs at a shape from now on.
 
-    This is once per session. The first harness decides: an ablation compares settings at one algorithm. Returns the choice,
-    or None if no algorithm can be used, and why algorithms were left out.
+    This is once per session. The first harness decides: an ablation compares settings at one
+    algorithm. Returns the choice, or None if no algorithm can be used, and why algorithms were left
+    out.
 
     name: of the baseline; the session loads it
 

@@ -372,9 +372,11 @@ class Run(RunRecord):
         notes = self.footnotes(measurements) if measurements else []
         if mixed:
             notes.append(f"no mean of several cards: {', '.join(mixed)}")
-        in_title = dict.fromkeys(name for of_kernel in baselines.values() for name in of_kernel)
+        in_title = {CUBLAS: None}
+        for of_kernel in baselines.values():
+            in_title.update(of_kernel)
         return Table.of(
-            f"share of {', of '.join(in_title or [CUBLAS])} · {self.label}",
+            f"share of {', of '.join(in_title)} · {self.label}",
             rows,
             left=2 if kinds else 1,
             notes=notes,
