@@ -213,7 +213,10 @@ MISTAKES = [
     ),
     ("inspect torch", "torch has no CUDA source here"),
     ("profile CUBLAS", "CUBLAS has no CUDA source here"),
-    ("check cublaslt", "`worklog run warptiled --against cublaslt` times it; name a rung"),
+    (
+        "check cublaslt",
+        "cublaslt has no CUDA source here: `worklog run warptiled --against cublaslt` times it",
+    ),
     ("run cublaslt", r"cuBLASLt is a baseline: name a kernel, as in .* --against cublaslt"),
     (
         "run naive --against cublaslt:0",

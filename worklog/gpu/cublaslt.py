@@ -152,7 +152,8 @@ def _loaded() -> ctypes.CDLL:
     except (ImportError, RuntimeError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise WorklogError(
-            f"cannot load cuBLASLt: {reason}; install it with: {install_command('cuda13')}"
+            f"cannot load cuBLASLt: {reason}; install it with: {install_command('cuda13')}, or "
+            "with cuda12 for an older driver"
         ) from error
 
 
