@@ -45,8 +45,7 @@ def choose(
             session.device.synchronize()  # raises again if the context is lost
             chosen = None, [str(error)]
         session.chosen_algorithms[name, shape] = chosen
-    choice, remarks = session.chosen_algorithms[name, shape]
-    return choice, remarks
+    return session.chosen_algorithms[name, shape]
 
 
 def _choose(

@@ -50,14 +50,14 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
     shape = job.shape
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
-    choices = _chosen_algorithms(session, job, harness, degradations)
-    baselines = _accepted_baselines(session, job, harness, choices, degradations)
     work = work_of(shape)
     verdict = None
     if harness.gate:
         verdict = session.verdict(job.kernel, shape, harness.gate)
         if not verdict.accepted:
             return Prepared(job, harness, work, degradations, verdict)
+    choices = _chosen_algorithms(session, job, harness, degradations)
+    baselines = _accepted_baselines(session, job, harness, choices, degradations)
     loop = loop_of(session, job, harness, baselines)
     if loop.pool is None and harness.placement == "varied":
         degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))

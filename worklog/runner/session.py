@@ -25,7 +25,7 @@ from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Point, Shape
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
-from worklog.runs import CUBLAS, Calibration, Stage, Verdict
+from worklog.runs import CUBLAS, Calibration, Choice, Stage, Verdict
 from worklog.runs.files import tool
 from worklog.runs.statistics import event_overhead_us
 
@@ -72,8 +72,8 @@ class Session:
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
-        # What worklog.runner.algorithms has chosen, by the name of the baseline.
-        self.chosen_algorithms: dict[tuple[str, Shape], Any] = {}
+        # Of worklog.runner.algorithms: the choice for a baseline, and remarks.
+        self.chosen_algorithms: dict[tuple[str, Shape], tuple[Choice | None, list[str]]] = {}
         self._small_shapes: dict[str, SmallShapes] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
         self._pool: Pool | None = None
