@@ -93,9 +93,11 @@ class Choice:
     shares: tuple[float | None, ...]
 
     def __str__(self) -> str:
-        timed = sum(share is not None for share in self.shares)
-        place = f"algorithm {self.algorithm.index} of 0 to {len(self.shares) - 1}"
-        return f"{place}, the fastest of {timed} that were timed: {self.algorithm}"
+        timed_count = sum(share is not None for share in self.shares)
+        return (
+            f"algorithm {self.algorithm.index} in its heuristic's list, from 0, the fastest of "
+            f"{timed_count} that were timed: {self.algorithm}"
+        )
 
 
 @dataclass(frozen=True)
@@ -395,10 +397,10 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
         return {
             "kernel": m.kernel, "gate": gate, **time,
             "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
-            "of cuBLAS": shares.get("of cuBLAS", ""),
+            "of cuBLAS": "",
+            **shares,
             "of FP32 ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
             "SM MHz": mhz, "registers": "" if registers is None else str(registers),
-            **shares,
         }  # fmt: skip
     if not is_measured:
         time["time"] = m.status
