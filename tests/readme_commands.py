@@ -42,6 +42,7 @@ COMMANDS = [
     Command("worklog inspect mine.cu --html out.html", "out.html"),
     Command("worklog run mine.cu", LIVE),
     Command("worklog run mine.cu --against torch,naive", LIVE),
+    Command("worklog run mine.cu --against cublaslt", "of cuBLASLt"),
     Command("worklog run mine.cu --against-revision HEAD~1", LIVE),
     Command("worklog run naive warptiled", LIVE),
     Command("worklog ablate vectorized", LIVE),

@@ -213,13 +213,22 @@ MISTAKES = [
     ),
     ("inspect torch", "torch has no CUDA source here"),
     ("profile CUBLAS", "CUBLAS has no CUDA source here"),
+    (
+        "check cublaslt",
+        "cublaslt has no CUDA source here: `worklog run warptiled --against cublaslt` times it",
+    ),
+    ("run cublaslt", r"cuBLASLt is a baseline: name a kernel, as in .* --against cublaslt"),
+    (
+        "run naive --against cublaslt:0",
+        "cuBLASLt:0: 0 isn't a number of algorithms: give 1 to 100, or cuBLASLt alone for 16",
+    ),
     (f"check {LONG}.cu", r"cannot use x+.cu: File name too long; name another place"),
     (
         "run NAIV",
         (
             r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, "
             r".*, cuBLAS, "
-            r"torch"
+            r"cuBLASLt, torch"
         ),
     ),
     ("run warptiled --against toch", r"there is no kernel 'toch' \(did you mean torch\?\)"),
@@ -297,6 +306,7 @@ MISTAKES = [
     ),
     ("run naive --out new.json", "--out needs a live measurement"),
     (f"run naive --against mine.cu {LAUNCH}", "--against needs a live measurement"),
+    ("run naive --against cublaslt", "--against needs a live measurement, and there is no GPU"),
     ("doctor --calibrate --set clocks=locked", "--set needs a live measurement"),
     ("ablate vectorized --set l2=warm", "--set needs a live measurement"),
     ("profile naive --out new.json", "--out needs a live measurement"),

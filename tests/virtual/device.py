@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.gate.numpy_device import NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
+from worklog.errors import LaunchFailed
 from worklog.kernel.device import Buffer, Runnable
 from worklog.problem import Domain, Shape
+from worklog.runs import Algorithm
 
 
 class VirtualDevice(NumpyDevice):
@@ -93,9 +95,63 @@ class VirtualBaseline(Runnable):
     def enqueue(
         self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
     ) -> None:
+        self._product(shape, alpha, a, b, beta, c, rounded=self.claimed == "tf32")
+
+    def _product(
+        self,
+        shape: Shape,
+        alpha: float,
+        a: Buffer,
+        b: Buffer,
+        beta: float,
+        c: Buffer,
+        *,
+        rounded: bool,
+    ) -> None:
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         left, right, out = (
             self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes
         )
         with self.loan.current():
-            self.arrays.gemm(alpha, left, right, beta, out, self.claimed == "tf32", self.factor)
+            self.arrays.gemm(alpha, left, right, beta, out, rounded, self.factor)
+
+
+NOT_SUPPORTED = "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED"
+
+
+class VirtualAlgorithm(VirtualBaseline):
+    """An algorithm of VirtualCublasLt.
+
+    factor: of the time of cuBLAS
+    fault: "rounded" computes in TF32, "refused" is an algorithm that the library doesn't run
+    """
+
+    def __init__(
+        self, device: VirtualDevice, index: int, factor: float = 1.0, fault: str = ""
+    ) -> None:
+        super().__init__(device, f"cuBLASLt algorithm {index}")
+        self.factor = factor
+        self.fault = fault
+        self.facts = Algorithm(index, 20 + index, "128x64", "8x5", 1, 0, 0)
+
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
+        if self.fault == "refused":
+            raise LaunchFailed(NOT_SUPPORTED)
+        rounded = self.fault == "rounded"
+        self._product(shape, alpha, a, b, beta, c, rounded=rounded)
+
+
+class VirtualCublasLt(VirtualBaseline):
+    """cuBLASLt with these algorithms, as worklog.gpu.cublaslt.CublasLt."""
+
+    def __init__(self, device: VirtualDevice, algorithms: Sequence[VirtualAlgorithm]) -> None:
+        super().__init__(device, "cuBLASLt")
+        self.algorithms = algorithms
+
+    def candidates(self, shape: Shape) -> Sequence[VirtualAlgorithm]:
+        return self.algorithms
+
+    def choose(self, candidate: VirtualAlgorithm) -> None:
+        self.factor = candidate.factor

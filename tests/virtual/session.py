@@ -6,7 +6,7 @@ The real path from the gate to a measurement, and the harness alone.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tests.virtual.device import VirtualBaseline
+from tests.virtual.device import VirtualAlgorithm, VirtualBaseline, VirtualCublasLt
 from tests.virtual.gpu import GPU, L2_BYTES, MHZ, REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.harness import Harness, LoopResult, TimedLaunch, time_in_turn
@@ -53,6 +53,14 @@ class VirtualSession(Session):
         }
         own = {kernel.name: kernel for kernel in user_kernels}
         super().__init__(own, calibration, (timeline, baselines))
+
+    def load_cublaslt(self, count: int) -> VirtualCublasLt:
+        """Return a library whose second algorithm is the fastest."""
+        factors = (1.1, 0.8, 1.2, 1.0)[:count]
+        algorithms = [
+            VirtualAlgorithm(self.device, index, factor) for index, factor in enumerate(factors)
+        ]
+        return VirtualCublasLt(self.device, algorithms)
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Nothing is compiled."""

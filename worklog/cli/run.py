@@ -21,15 +21,16 @@ from worklog.problem import Shape
 from worklog.problem.axes import spoken
 from worklog.problem.drawn_shapes import DRAWN, drawn
 from worklog.runner import execute, measure, sources
-from worklog.runner.job import SECONDS_EACH, Job, jobs_of
-from worklog.runs import CUBLAS, Run
+from worklog.runner.job import ALGORITHMS, SECONDS_EACH, Job, algorithms_of, jobs_of
+from worklog.runs import CUBLAS, CUBLASLT, Run
 from worklog.runs.changes import of_one_loop
 from worklog.runs.text import Table
 from worklog.settings import Harness
 
 # The baselines that aren't rungs: host functions
 FUNCTIONS = {"torch": "worklog.kernel.pytorch:torch"}
-NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, *FUNCTIONS)}
+LIBRARIES = (CUBLAS, CUBLASLT, *FUNCTIONS)
+NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), *LIBRARIES)}
 
 
 @click.command()
@@ -54,7 +55,9 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS,
     metavar="NAME[,NAME…]",
     shell_complete=options.name_completer(NAMES.values()),
     help=(
-        f"Baselines beside {CUBLAS}: {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, "
+        f"Baselines beside {CUBLAS} and its own choice of algorithm: {CUBLASLT.lower()} (the "
+        f"fastest of the {ALGORITHMS} algorithms that the library lists first; "
+        f"{CUBLASLT.lower()}:N for N), {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, "
         "FILE.py:FUNCTION or LIB.so:FUNCTION. They alternate with each kernel in one loop."
     ),
 )
@@ -317,7 +320,7 @@ def _finish_against(revision: str, measured: Run, *, as_json: bool, **printing: 
 
 
 def kernel_named(name: str, launch: Mapping[str, Any]) -> str | Kernel:
-    """Return a kernel by its name: a rung, cuBLAS, one of FUNCTIONS, or a user kernel.
+    """Return a kernel by its name: a rung, one of LIBRARIES, or a user kernel.
 
     A user kernel is named by its file and function, and has the name of its file.
 
@@ -328,6 +331,11 @@ def kernel_named(name: str, launch: Mapping[str, Any]) -> str | Kernel:
     listed = NAMES.get(name.lower())
     if listed is not None:
         return Kernel.from_function(FUNCTIONS[listed]) if listed in FUNCTIONS else listed
+    library, colon, number = name.partition(":")
+    if library.lower() == CUBLASLT.lower():
+        baseline = f"{CUBLASLT}{colon}{number}"
+        algorithms_of(baseline)  # raises BadSetting
+        return baseline
     if not (":" in name or Path(name).suffix or Path(name).exists() or Path(f"{name}.cu").exists()):
         advice = meant(name, NAMES.values())
         raise BadSetting(

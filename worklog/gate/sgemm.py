@@ -382,6 +382,22 @@ class SgemmChecker(Checker):
             rng=rng,
         )
 
+    def check_launch(self, subject: Runnable) -> Stage:
+        """Check a launch at this shape on new inputs, as a timed launch is checked.
+
+        This is for a subject that exists at this shape alone. Call `buffers.restore` afterwards.
+        Raises LaunchFailed.
+        """
+        buffers = self.buffers
+        buffers.poison()
+        a, b, c = buffers.abc
+        probe = self.probe(subject.claimed)
+        probe.prepare(a, b, c)
+        buffers.memory.launch(subject, self.shape, 1.0, a, b, 0.0, c)
+        probe.observe(c)
+        probe.check(a, b)
+        return self.check_timed_launches(probe)
+
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed.
 

@@ -163,6 +163,22 @@ class CudaDevice:
                     raise LaunchFailed(TOO_MANY_BLOCKS.format(math.prod(grid), limit))
             kernel.launch(grid, threads, tuple(arguments), shared_mem=kernel.shared)
 
+    def count_kernels(self, launch: Callable[[], None]) -> int:
+        """Return how many kernels a launch enqueues on the stream.
+
+        They are the nodes of a CUDA graph that is never launched. Returns UNKNOWN_KERNELS if the
+        launch can't be captured.
+        """
+        count = ctypes.c_size_t()
+        try:
+            graph = captured(self.stream, [launch])
+            nvidia_library("cuda").cuGraphGetNodes(
+                ctypes.c_void_p(graph.graph), None, ctypes.byref(count)
+            )
+        except (*CUDA_ERRORS, LaunchFailed):
+            return UNKNOWN_KERNELS
+        return count.value or UNKNOWN_KERNELS
+
     def synchronize(self) -> None:
         """Wait for the stream; an asynchronous fault surfaces here."""
         with self.errors("running a kernel"):
@@ -338,21 +354,12 @@ class Cublas(Runnable):
     def kernels(self, shape: Shape) -> int:
         """Return how many kernels a launch at this shape enqueues.
 
-        They are the nodes of a CUDA graph that is never launched. Its operands have no memory of
-        their own. Returns UNKNOWN_KERNELS if the launch can't be captured.
+        The launch is only counted, so its operands have no memory of their own.
         """
         if shape not in self._kernels:
             matrix = self.workspace
-            count = ctypes.c_size_t()
             launch = partial(self.enqueue, shape, 1.0, matrix, matrix, 0.0, matrix)
-            try:
-                graph = captured(self.stream, [launch])
-                nvidia_library("cuda").cuGraphGetNodes(
-                    ctypes.c_void_p(graph.graph), None, ctypes.byref(count)
-                )
-            except (*CUDA_ERRORS, LaunchFailed):
-                count.value = 0
-            self._kernels[shape] = count.value or UNKNOWN_KERNELS
+            self._kernels[shape] = self.device.count_kernels(launch)
         return self._kernels[shape]
 
     def operands(self, shape: Shape) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ from worklog.kernel.product import takes_workspace
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.runs.files import git
 
-BASELINES = ("cublas", "torch")  # named on the command line, and no rungs
+# Named on the command line, and no rungs: the arguments of `worklog run` that time them
+BASELINES = {"cublas": "{}", "torch": "{}", "cublaslt": "warptiled --against {}"}
 
 
 class Option(NamedTuple):
@@ -91,9 +92,10 @@ def kernel_of(name: str, options: Words) -> Kernel:
     if not is_file:
         _require_none(DEFAULTS, stated, "a .cu file: a rung has its own")
         if name.lower() in BASELINES:
+            arguments = BASELINES[name.lower()].format(name)
             raise BadSetting(
-                f"{name} has no CUDA source here: `worklog run {name}` times it; name a rung or a "
-                ".cu file"
+                f"{name} has no CUDA source here: `worklog run {arguments}` times it; name a rung "
+                "or a .cu file"
             )
         return rung(name, "name a .cu file, or ")
     if not stated.keys() - {"entry", "claimed"}:

@@ -16,9 +16,9 @@ from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Ended, run_child
-from worklog.runner.job import Job
+from worklog.runner.job import Job, algorithms_of
 from worklog.runner.messages import Measured, MeasureOrder, Started
-from worklog.runs import CUBLAS, Run, Verdict
+from worklog.runs import CUBLAS, CUBLASLT, Run, Verdict
 from worklog.runs.files import reserve
 from worklog.runs.sources import new_path
 from worklog.runs.text import Progress, silent
@@ -182,9 +182,13 @@ def _first_group(jobs: Sequence[Job], user_kernels: Mapping[str, Kernel]) -> lis
 def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S) -> float:
     """Return the seconds after which a measurement of any of the jobs counts as hung.
 
-    They are the longest budget, the time of the gate and timeout_s.
+    They are the longest budget, the time of the gate and timeout_s. A baseline whose algorithm is
+    chosen needs the budget of another loop.
     """
-    budgets_s = [harness.but(**dict(job.changed)).budget_s for job in jobs]
+    budgets_s = []
+    for job in jobs:
+        choices = sum(algorithms_of(name) is not None for name in job.against)
+        budgets_s.append((1 + choices) * harness.but(**dict(job.changed)).budget_s)
     sizes_bytes = [sum(job.point.matrix_bytes) for job in jobs]
     timeout_s += max([harness.budget_s, *budgets_s])
     return timeout_s + GATE_S_PER_BYTE * max([0, *sizes_bytes])
@@ -205,7 +209,8 @@ def order_of(
     for kernel in user_kernels:
         if kernel in RUNGS:
             continue
-        if kernel.name in by_name or kernel.name in (CUBLAS, *(record.name for record in RUNGS)):
+        taken_names = {CUBLAS, CUBLASLT, *(record.name for record in RUNGS)}
+        if kernel.name in by_name or kernel.name in taken_names:
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         by_name[kernel.name] = kernel
     for job in jobs:
@@ -217,8 +222,13 @@ def order_of(
 
 def _require_in_domains(job: Job, user_kernels: Mapping[str, Kernel]) -> None:
     """Raise BadSetting if a kernel of the job doesn't take its shape, or can't be a baseline."""
+    if algorithms_of(job.kernel) is not None:
+        raise BadSetting(
+            f"{CUBLASLT} is a baseline: name a kernel, as in worklog run warptiled --against "
+            f"{CUBLASLT.lower()}"
+        )
     for name in (*job.against, job.kernel):
-        if name == CUBLAS:
+        if name == CUBLAS or algorithms_of(name) is not None:
             continue
         kernel = user_kernels.get(name) or rung(name)
         kernel.check(job.shape)

@@ -11,7 +11,7 @@ from worklog.kernel import LADDER, Kernel
 from worklog.kernel.trial import completed
 from worklog.problem import Point, Shape, Size, Sizes
 from worklog.problem.axes import MAX_VALUES
-from worklog.runs import CUBLAS, Measurement, Verdict
+from worklog.runs import CUBLAS, CUBLASLT, Measurement, Verdict
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 Changes = tuple[tuple[str, Any], ...]
@@ -25,6 +25,8 @@ GRID_SIZES = [256, 1024, 4096]
 # At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take
 # 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
+ALGORITHMS = 16  # of cuBLASLt's heuristic, unless the baseline's name states a number
+MOST_ALGORITHMS = 100
 # Gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording.
 SECONDS_EACH = 1.5
 
@@ -73,6 +75,26 @@ class Job:
         place = f" at {self.point}" if self.point.axes else ""
         biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
         return f"{self.kernel}{place}" + (f" with {biased}" if biased else "")
+
+
+def algorithms_of(name: str) -> int | None:
+    """Return how many algorithms a baseline asks cuBLASLt's heuristic for.
+
+    None for any other kernel. Raises BadSetting for a number that is out of range.
+
+    name: "cuBLASLt", or "cuBLASLt:N" for N algorithms
+    """
+    library, colon, number = name.partition(":")
+    if library != CUBLASLT:
+        return None
+    if not colon:
+        return ALGORITHMS
+    if number.isascii() and number.isdigit() and 1 <= int(number) <= MOST_ALGORITHMS:
+        return int(number)
+    raise BadSetting(
+        f"{name}: {number or 'nothing'} isn't a number of algorithms: give 1 to {MOST_ALGORITHMS}, "
+        f"or {CUBLASLT} alone for {ALGORITHMS}"
+    )
 
 
 def product_job(kernel: str, size: Size, changed: Changes = (), *against: str) -> Job:

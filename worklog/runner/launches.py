@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
 from worklog.gate.guarded_buffer import in_format
-from worklog.harness import TimedLaunch
+from worklog.harness import Harness, TimedLaunch, input_sets
 from worklog.kernel import Buffer, Runnable
 from worklog.problem import SINGLE, Format, Shape, random_inputs
 from worklog.problem.formats import WORD_BYTES
@@ -25,6 +25,7 @@ from worklog.runs import Stage
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
+    from worklog.runner.session import Session
 
 ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
 # A pool's size is the larger of 4 GiB and three times the size of its buffers. It is smaller if the
@@ -85,15 +86,18 @@ def words(nbytes: int) -> int:
     return -(-nbytes // WORD_BYTES)
 
 
-def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> int:
+def elements(
+    shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = (), outputs: int | None = None
+) -> int:
     """Return the elements of a loop's buffers and workspaces in a pool.
 
     sets: of buffers
+    outputs: matrices C in a set (default: one for each kernel, and at least two)
     """
     types = kernels[0].types if kernels else SINGLE
     a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
     set_elements = words(a_bytes) + words(b_bytes) + 2 * ALIGNED
-    set_elements += max(2, len(kernels)) * (words(c_bytes) + 2 * GUARD + ALIGNED)
+    set_elements += (outputs or max(2, len(kernels))) * (words(c_bytes) + 2 * GUARD + ALIGNED)
     workspaces = [kernel.workspace_elements(shape) for kernel in dict.fromkeys(kernels)]
     workspace_elements = sum(size + 2 * GUARD + ALIGNED for size in workspaces if size)
     return sets * set_elements + workspace_elements
@@ -167,6 +171,7 @@ class Loop:
         that all launches find the GPU in the same state
     warm: whether each kernel is launched before it is timed
     pool: memory to move the buffers through (default: the checker's buffers are used)
+    outputs: matrices C in a set, which the kernels share (default: one for each kernel)
 
     launches: with their names and the work before and after them
     """
@@ -184,8 +189,10 @@ class Loop:
         inputs: str = "random",
         warm: bool = False,
         pool: Pool | None = None,
+        outputs: int | None = None,
     ) -> None:
         self.checker = checker
+        self.outputs = outputs or len(kernels)
         self.in_step = in_step
         self.sets = sets
         self.pool = pool
@@ -261,14 +268,14 @@ class Loop:
 
         number: of the kernel in the loop
         """
-        count = len(self.bare)
+        count = self.outputs
         if self.in_step and len(sets) == 1:
             a, b, *outputs = sets[0]
             return [(a, b, outputs[(number + turn) % count]) for turn in range(count)]
-        buffers = [(a, b, outputs[number]) for a, b, *outputs in sets]
+        buffers = [(a, b, outputs[number % count]) for a, b, *outputs in sets]
         if not self.in_step:
             return buffers
-        start = number * len(sets) // count
+        start = number * len(sets) // len(self.bare)
         return buffers[start:] + buffers[:start]
 
     def _place_sets(self, pool: Pool) -> Sets:
@@ -283,7 +290,7 @@ class Loop:
         types = self.checker.types
         a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
         sizes = [words(a_bytes), words(b_bytes)]
-        sizes += [words(c_bytes) + 2 * GUARD] * len(self.bare)
+        sizes += [words(c_bytes) + 2 * GUARD] * self.outputs
         workspace_sizes = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
         pool_buffers = iter(pool.place([*sizes * self.sets, *workspace_sizes]))
         pool_sets = [[next(pool_buffers) for _ in sizes] for _ in range(self.sets)]
@@ -317,7 +324,7 @@ class Loop:
         """Return the checker's buffers with a C for each further output, and copies of them all."""
         buffers = self.checker.buffers
         types = self.checker.types
-        further = len(self.bare) - 2
+        further = self.outputs - 2
         further_outputs = self._copies([buffers.spare] * further, [types.c] * further)
         first = [*buffers.abc, buffers.spare, *further_outputs]
         formats = [*types.each, types.c, *[types.c] * further]
@@ -358,6 +365,17 @@ class Loop:
             self.require_intact()
         return stage
 
+    def options(self, offset_us: float) -> dict[str, Any]:
+        """Return the options of time_in_turn for this loop.
+
+        offset_us: the event overhead
+        """
+        return {
+            "size": (self.checker.shape.flops / 2) ** (1 / 3),
+            "move": self.move if self.pool else None,
+            "offset_us": offset_us,
+        }
+
     def close(self) -> None:
         """Release the pool and restore the inputs.
 
@@ -369,3 +387,56 @@ class Loop:
             kernel.settle()
         if self.changes_inputs:
             self.checker.buffers.restore()
+
+
+def loop_on(
+    session: Session,
+    shape: Shape,
+    harness: Harness,
+    *,
+    kernels: Sequence[Runnable],
+    names: Sequence[str],
+    outputs: int | None = None,
+) -> Loop:
+    """Return a loop of kernels under a harness.
+
+    If L2 is flushed before each launch, each launch gets new inputs and is checked. Otherwise new
+    inputs would warm the L2 that the launch should find cold, and only the output of the last
+    launch is checked.
+
+    kernels: the subject and its baselines
+    outputs: as for Loop
+    """
+    sets = 1
+    if harness.l2 == "rotate":
+        sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes)
+    checker = session.checker(shape)
+    pool = None
+    if harness.placement == "varied":
+        pool = session.pool(elements(shape, sets, kernels, outputs))
+    return Loop(
+        checker,
+        kernels,
+        names,
+        in_step=harness.order == "interleaved" and harness.timer != "graph",
+        sets=sets,
+        checked=harness.gate is True and harness.inputs == "random",
+        probed=checks_each(harness),
+        inputs=harness.inputs,
+        warm=harness.warmup != "none",
+        pool=pool,
+        outputs=outputs,
+    )
+
+
+def checks_each(harness: Harness) -> bool:
+    """Return whether each launch gets new inputs and is checked.
+
+    This is only possible if L2 is flushed after the inputs were written.
+    """
+    return (
+        harness.gate is True
+        and harness.inputs == "random"
+        and harness.l2 == "flush"
+        and harness.timer != "graph"
+    )

@@ -43,8 +43,9 @@ def measure(
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host
         functions; None for the whole ladder and cuBLAS. A single kernel needs no list.
     shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these
-    against: further baselines, rungs or kernels, which alternate with each kernel and cuBLAS in the
-        same loop
+    against: further baselines, rungs, kernels or "cuBLASLt", which alternate with each kernel and
+        cuBLAS in the same loop. "cuBLASLt" is the fastest of its heuristic's first 16 algorithms,
+        "cuBLASLt:N" of the first N; the measurement's `choices` has the algorithm.
     out: the run's file (default: a new file among this machine's runs)
 
     Raises NoGpu if there is no CUDA device, BadSetting, OutOfMemory, and BadRunFile for an `out`

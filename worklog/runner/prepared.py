@@ -13,7 +13,7 @@ from worklog.harness import Harness, LoopResult, TimedLaunch, off_the_lock, time
 from worklog.runner.job import Job
 from worklog.runner.launches import OutOfBoundsWrite
 from worklog.runner.session import Session
-from worklog.runs import Measurement, Roof, Stage, Verdict, Work, failed
+from worklog.runs import Choice, Measurement, Roof, Stage, Verdict, Work, failed
 from worklog.runs.statistics import summarize
 
 
@@ -34,6 +34,7 @@ class Prepared:
     # Returns the whole of which the rate is a share, for the peaks at the measured clock.
     roof: Callable[[Peaks], Roof | None] = lambda _peaks: None
     witnesses: dict[str, float | str] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)  # of algorithms, by baseline
 
 
 def measure_prepared(session: Session, prepared: Prepared) -> Measurement:
@@ -92,4 +93,5 @@ def measurement(
         samples=summary.samples,
         degradations=tuple(degradations),
         witnesses=prepared.witnesses,
+        choices=prepared.choices,
     )

@@ -7,14 +7,15 @@ from contextlib import closing
 
 from worklog.errors import Skipped
 from worklog.gate import check_plausible, fp32_roof, timed
-from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check, input_sets
+from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape
-from worklog.runner.job import Job
-from worklog.runner.launches import Loop, elements
+from worklog.runner.algorithms import choose
+from worklog.runner.job import Job, algorithms_of
+from worklog.runner.launches import Loop, checks_each, loop_on
 from worklog.runner.prepared import Prepared
 from worklog.runner.session import Session
-from worklog.runs import CUBLAS, Roof, Stage, Work
+from worklog.runs import CUBLAS, Choice, Roof, Stage, Work
 from worklog.runs.effects import BF16_DATASHEET_TFLOPS
 
 GATES: dict[bool | str, str] = {
@@ -49,13 +50,14 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
     shape = job.shape
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
-    baselines = _accepted_baselines(session, job, harness, degradations)
     work = work_of(shape)
     verdict = None
     if harness.gate:
         verdict = session.verdict(job.kernel, shape, harness.gate)
         if not verdict.accepted:
             return Prepared(job, harness, work, degradations, verdict)
+    choices = _chosen_algorithms(session, job, harness, degradations)
+    baselines = _accepted_baselines(session, job, harness, choices, degradations)
     loop = loop_of(session, job, harness, baselines)
     if loop.pool is None and harness.placement == "varied":
         degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
@@ -64,11 +66,6 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         us = reading.us(harness.statistic)
         return _check_timed(session, loop, harness, us=us, degradations=degradations)
 
-    options = {
-        "size": (shape.flops / 2) ** (1 / 3),
-        "move": loop.move if loop.pool else None,
-        "offset_us": session.overhead_us(harness),
-    }
     return Prepared(
         job,
         harness,
@@ -78,8 +75,9 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         loop.launches,
         check,
         context=closing(loop),
-        loop_options=options,
+        loop_options=loop.options(session.overhead_us(harness)),
         roof=lambda peaks: Roof(_peak_tflops(peaks, harness)),
+        choices=choices,
     )
 
 
@@ -93,7 +91,7 @@ def _biases(session: Session, loaded: Runnable, harness: Harness) -> list[str]:
     biased = harness.biased().items()
     texts = [f"{name}: {value}" for name, value in biased if name != "gate"]
     texts += loaded.remarks
-    if loaded.uses_streams and not _checks_each(harness):
+    if loaded.uses_streams and not checks_each(harness):
         texts.append(LAST_ONLY)
     if harness.gate is not True:
         texts.append(GATES[harness.gate])
@@ -132,14 +130,37 @@ def _check_timed(
     return stages
 
 
-def _accepted_baselines(
+def _chosen_algorithms(
     session: Session, job: Job, harness: Harness, degradations: list[str]
-) -> list[str]:
-    """Return the baselines that pass the gate, and state why the others don't."""
-    if not harness.gate:
-        return [*job.against]
-    names = []
+) -> dict[str, Choice]:
+    """Return the algorithms of the baselines that have several, and state which are left out."""
+    choices = {}
     for name in job.against:
+        if algorithms_of(name) is None:
+            continue
+        choice, remarks = choose(session, name, job.shape, harness)
+        degradations += [f"the baseline {name}: {remark}" for remark in remarks]
+        if choice is not None:
+            choices[name] = choice
+    return choices
+
+
+def _accepted_baselines(
+    session: Session,
+    job: Job,
+    harness: Harness,
+    choices: Mapping[str, Choice],
+    degradations: list[str],
+) -> list[str]:
+    """Return the baselines that pass the gate, and state why the others don't.
+
+    choices: the algorithms that were chosen; a baseline without one can't be timed
+    """
+    timeable = [name for name in job.against if name in choices or algorithms_of(name) is None]
+    if not harness.gate:
+        return timeable
+    names = []
+    for name in timeable:
         verdict = session.verdict(name, job.shape, harness.gate)
         if verdict.accepted:
             names.append(name)
@@ -170,49 +191,13 @@ def _require_checkable(loaded: Runnable, shape: Shape, harness: Harness) -> None
 
 
 def loop_of(session: Session, job: Job, harness: Harness, names: Sequence[str]) -> Loop:
-    """Return a loop of the job's kernel and its baselines, in the checker's buffers.
-
-    If L2 is flushed before each launch, each launch gets new inputs and is checked. Otherwise new
-    inputs would warm the L2 that the launch should find cold, and only the output of the last
-    launch is checked.
+    """Return a loop of the job's kernel and its baselines.
 
     names: of the baselines
     """
-    shape = job.shape
     kernel = session.load(job.kernel)
     library = session.baselines[harness.baseline]
     if harness.warmup == "none" and job.kernel != CUBLAS:  # so that the next launch is its first
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
     kernels = [kernel, *(library if name == CUBLAS else session.load(name) for name in names)]
-    sets = 1
-    if harness.l2 == "rotate":
-        sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes)
-    checker = session.checker(shape)
-    pool = None
-    if harness.placement == "varied":
-        pool = session.pool(elements(shape, sets, kernels))
-    return Loop(
-        checker,
-        kernels,
-        (job.kernel, *names),
-        in_step=harness.order == "interleaved" and harness.timer != "graph",
-        sets=sets,
-        checked=harness.gate is True and harness.inputs == "random",
-        probed=_checks_each(harness),
-        inputs=harness.inputs,
-        warm=harness.warmup != "none",
-        pool=pool,
-    )
-
-
-def _checks_each(harness: Harness) -> bool:
-    """Return whether each launch gets new inputs and is checked.
-
-    This is only possible if L2 is flushed after the inputs were written.
-    """
-    return (
-        harness.gate is True
-        and harness.inputs == "random"
-        and harness.l2 == "flush"
-        and harness.timer != "graph"
-    )
+    return loop_on(session, job.shape, harness, kernels=kernels, names=(job.kernel, *names))

@@ -23,9 +23,9 @@ from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Point, Shape
-from worklog.runner.job import Job
+from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
-from worklog.runs import CUBLAS, Calibration, Stage, Verdict
+from worklog.runs import CUBLAS, Calibration, Choice, Stage, Verdict
 from worklog.runs.files import tool
 from worklog.runs.statistics import event_overhead_us
 
@@ -72,6 +72,8 @@ class Session:
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
+        # Of worklog.runner.algorithms: the choice for a baseline, and remarks.
+        self.chosen_algorithms: dict[tuple[str, Shape], tuple[Choice | None, list[str]]] = {}
         self._small_shapes: dict[str, SmallShapes] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
         self._pool: Pool | None = None
@@ -83,11 +85,26 @@ class Session:
     def load(self, name: str) -> Runnable:
         """Return the kernel of that name, loaded once.
 
-        Raises BadSetting or CompileFailed.
+        Raises BadSetting, CompileFailed, and WorklogError for a library that isn't installed.
         """
         if name not in self.loaded:
-            self.loaded[name] = self.kernel(name).load(self.device)
+            count = algorithms_of(name)
+            if count is None:
+                self.loaded[name] = self.kernel(name).load(self.device)
+            else:
+                self.loaded[name] = self.load_cublaslt(count)
         return self.loaded[name]
+
+    def load_cublaslt(self, count: int) -> Any:
+        """Return cuBLASLt, which offers algorithms.
+
+        count: algorithms that the heuristic is asked for
+
+        Raises WorklogError if it isn't installed.
+        """
+        from worklog.gpu.cublaslt import CublasLt  # here: it is loaded if a run names it
+
+        return CublasLt(self.device, count)
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Compile the jobs' rungs in parallel, each in its own process.

@@ -19,6 +19,9 @@ from worklog.runs.facts import (
 )
 from worklog.runs.measurement import (
     CUBLAS,
+    CUBLASLT,
+    Algorithm,
+    Choice,
     Context,
     Measurement,
     Ran,
@@ -34,7 +37,10 @@ from worklog.runs.sources import open_run, recorded_run, recordings
 
 __all__ = [
     "CUBLAS",
+    "CUBLASLT",
+    "Algorithm",
     "Calibration",
+    "Choice",
     "Context",
     "Counters",
     "ErrorMap",

@@ -25,7 +25,8 @@ from worklog.runs.text import (
     percent,
 )
 
-CUBLAS = "cuBLAS"  # the baseline of matrix products
+CUBLAS = "cuBLAS"  # the baseline of matrix products: what the library chooses by itself
+CUBLASLT = "cuBLASLt"  # a further baseline: the fastest of the algorithms that it offers
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 COLUMNS = 9  # of a table of matrix products with cuBLAS; they are shown even if they are empty
 NO_LABEL = "not from a run: where and how it was measured is not known"
@@ -58,6 +59,45 @@ class Roof:
 
     tflops: Positive
     datapath: str | None = None  # None for a matrix product
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm of cuBLASLt, as its heuristic offers it."""
+
+    index: Whole  # in the heuristic's order, which begins with its best guess
+    id: Whole
+    tile: str  # rows and columns of the result as the library has it, transposed; or a number
+    stages: str  # terms of K in a stage, and stages; or a number
+    split_k: Whole  # parts of K
+    reduction: Whole  # how the parts are added: cublasLtReductionScheme_t
+    workspace_bytes: Whole
+
+    def __str__(self) -> str:
+        return (
+            f"id {self.id}, tile {self.tile}, stages {self.stages}, split-K {self.split_k}, "
+            f"{self.workspace_bytes} bytes of workspace"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fastest algorithm of a baseline, and the loop that chose it.
+
+    The samples of that loop aren't those of the measurement.
+    """
+
+    algorithm: Algorithm
+    # By the algorithms' indices: cuBLAS's time over the algorithm's in that loop. None for an
+    # algorithm that was left out.
+    shares: tuple[float | None, ...]
+
+    def __str__(self) -> str:
+        timed_count = sum(share is not None for share in self.shares)
+        return (
+            f"algorithm {self.algorithm.index} in its heuristic's list, from 0, the fastest of "
+            f"{timed_count} that were timed: {self.algorithm}"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +159,7 @@ class Measurement:
     against: by the name of each baseline in the loop, the baseline's time over the kernel's, turn
         by turn: above 1, the kernel is faster. None for a baseline that has no time, which the
         degradations state.
+    choices: by the name of a baseline, the algorithm that was chosen for it by timing all of them
     roof: the whole of which of_roof is a share
     witnesses: microseconds of a launch with a warm L2 by the wall clock, if it was cross-checked;
         or the reason why there is no reading
@@ -148,6 +189,7 @@ class Measurement:
     degradations: tuple[str, ...] = ()
     witnesses: dict[str, float | str] = field(default_factory=dict)
     ran: Ran | None = None
+    choices: dict[str, Choice] = field(default_factory=dict)
     context: Context | None = field(default=None, compare=False)
 
     @property
@@ -355,10 +397,10 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
         return {
             "kernel": m.kernel, "gate": gate, **time,
             "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
-            "of cuBLAS": shares.get("of cuBLAS", ""),
+            "of cuBLAS": "",
+            **shares,
             "of FP32 ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
             "SM MHz": mhz, "registers": "" if registers is None else str(registers),
-            **shares,
         }  # fmt: skip
     if not is_measured:
         time["time"] = m.status
@@ -417,6 +459,7 @@ def facts(m: Measurement) -> Table:
     rows.append(("samples", f"{m.n} of {len(m.samples.counts)} count{_scatter(m)}"))
     for name, us in m.witnesses.items():
         rows.append((name, us if isinstance(us, str) else f"{duration(us)}, warm L2"))
+    rows += [(name, str(choice)) for name, choice in m.choices.items()]
     rows += [("degraded", degradation) for degradation in m.degradations]
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)
 

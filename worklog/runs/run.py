@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from worklog.problem import Shape
 from worklog.runs.measurement import (
     COLUMNS,
+    CUBLAS,
     Measurement,
     cells,
     changed_words,
@@ -187,6 +188,12 @@ class Run(RunRecord):
         if all(m.ratio for m in timed):
             _, ratio = over_shapes([m.ratio or 0.0 for m in timed])
             row[f"geometric mean of {timed[0].baseline}"] = f"{100 * ratio:.1f} %"
+        for name in [*timed[0].against][1:]:
+            estimates = [m.against.get(name) for m in timed]
+            values = [estimate.value for estimate in estimates if estimate]
+            if len(values) == len(timed):
+                _, ratio = over_shapes(values)
+                row[f"geometric mean of {name}"] = f"{100 * ratio:.1f} %"
         return row
 
     def footnotes(self, measurements: Sequence[Measurement]) -> list[str]:
@@ -225,7 +232,8 @@ class Run(RunRecord):
 
     def _remarks(self, m: Measurement) -> list[str]:
         """Return the remarks on a measurement that other measurements may share."""
-        remarks = [*m.degradations]
+        remarks = [f"{name}: {choice}" for name, choice in m.choices.items()]
+        remarks += m.degradations
         if m.verdict:
             remarks += m.verdict.notes
         if (m.of_ceiling or 0.0) > 1:
@@ -239,7 +247,8 @@ class Run(RunRecord):
 
         A row has the kernel, m, n and k or the values of the axes, and all numbers. If another
         column has the name of an axis, the axis's column is "axis us", for example. For further
-        baselines, there is a column "of NAME". clock_off: see clock_off().
+        baselines, there is a column "of NAME", and "algorithm of NAME" if one was chosen for it.
+        clock_off: see clock_off().
 
         Example, of the run's own harness:
         `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
@@ -258,6 +267,8 @@ class Run(RunRecord):
             numbers |= {name: part_at(m, path) for name, path in PARTS.items()}
             for name, ratio in [*m.against.items()][1:]:
                 numbers[f"of {name}"] = ratio.value if ratio else ratio
+            for name, choice in m.choices.items():
+                numbers[f"algorithm of {name}"] = str(choice.algorithm)
             numbers["degradations"] = "; ".join(m.degradations)
             numbers["source"] = m.label.partition(" · ")[0]
             numbers["clock_off"] = self.clock_off(m)
@@ -337,7 +348,8 @@ class Run(RunRecord):
     def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
         """Return the times and shares of cuBLAS of kernels (columns) at sizes (rows).
 
-        The last rows have each kernel's geometric mean and its lowest share.
+        The last rows have each kernel's geometric mean and its lowest share. Further baselines have
+        columns of their own, and are named in the title.
 
         kinds: the kinds of the sizes, for a column; the table has only these sizes, in this order
         """
@@ -346,21 +358,28 @@ class Run(RunRecord):
             measurements = [m for m in measurements if m.problem in kinds]
         names = self.rows_of(measurements)
         by_place = {(name, m.problem): m for name, m in zip(names, measurements, strict=True)}
+        baselines = _baselines(names, measurements)
         rows = list[dict[str, Cell]]()
         for shape in kinds or dict.fromkeys(m.problem for m in measurements):
             row: dict[str, Cell] = {"size": str(shape)}
             if kinds:
                 row["kind"] = kinds[shape]
             for kernel in dict.fromkeys(names):
-                row |= _share_cells_at(kernel, by_place.get((kernel, shape)))
+                row |= _share_cells_at(kernel, by_place.get((kernel, shape)), baselines[kernel])
             rows.append(row)
-        ratios, mixed = _ratios_on_a_card(names, measurements)
+        ratios, mixed = _ratios_on_a_card(names, measurements, baselines)
         rows += _summary_rows(ratios, rows)
         notes = self.footnotes(measurements) if measurements else []
         if mixed:
             notes.append(f"no mean of several cards: {', '.join(mixed)}")
+        in_title = {CUBLAS: None}
+        for of_kernel in baselines.values():
+            in_title.update(of_kernel)
         return Table.of(
-            f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes
+            f"share of {', of '.join(in_title)} · {self.label}",
+            rows,
+            left=2 if kinds else 1,
+            notes=notes,
         )
 
 
@@ -395,22 +414,42 @@ def _sample_rows(samples: Samples, side: LaunchSeries, role: str) -> list[dict[s
     return rows
 
 
-def _share_cells_at(kernel: str, m: Measurement | None) -> dict[str, Cell]:
-    """Return the cells of a kernel at a size: its time or its status, and its share of cuBLAS."""
-    if m is None or m.us is None or m.first is None:
-        return {kernel: "" if m is None else m.status, f"{kernel} of cuBLAS": ""}
-    return {
-        kernel: duration(m.us, padded=True),
-        f"{kernel} of cuBLAS": share_cells(m)[f"of {m.baseline}"],
-    }
+def _baselines(
+    names: Sequence[str], measurements: Sequence[Measurement]
+) -> dict[str, dict[str, None]]:
+    """Return the baselines of each kernel, cuBLAS first.
+
+    names: of the measurements
+    """
+    baselines = dict[str, dict[str, None]]()
+    for name, m in zip(names, measurements, strict=True):
+        baselines.setdefault(name, {CUBLAS: None}).update(dict.fromkeys(m.against))
+    return baselines
+
+
+def _share_cells_at(
+    kernel: str, m: Measurement | None, baselines: Collection[str]
+) -> dict[str, Cell]:
+    """Return the cells of a kernel at a size: its time or its status, and its shares."""
+    row: dict[str, Cell] = {kernel: "" if m is None else m.status}
+    row |= {f"{kernel} of {name}": "" for name in baselines}
+    if m is not None and m.us is not None and m.first is not None:
+        row[kernel] = duration(m.us, padded=True)
+        row |= {f"{kernel} {column}": cell for column, cell in share_cells(m).items()}
+    return row
 
 
 def _ratios_on_a_card(
-    names: Sequence[str], measurements: Sequence[Measurement]
+    names: Sequence[str],
+    measurements: Sequence[Measurement],
+    baselines: Mapping[str, Collection[str]],
 ) -> tuple[dict[str, list[float]], list[str]]:
     """Return the ratios of each kernel that a single card measured, and the other kernels.
 
+    The ratios are by column: a kernel and a baseline.
+
     names: of the measurements
+    baselines: of each kernel
     """
     ratios = dict[str, list[float]]()
     mixed = list[str]()
@@ -418,10 +457,13 @@ def _ratios_on_a_card(
         of_kernel = [
             m for name, m in zip(names, measurements, strict=True) if name == kernel and m.ratio
         ]
-        if all(same_card(of_kernel[0], m) for m in of_kernel):
-            ratios[kernel] = [m.ratio for m in of_kernel if m.ratio]
-        else:
+        if not all(same_card(of_kernel[0], m) for m in of_kernel):
             mixed.append(kernel)
+            continue
+        for baseline in baselines[kernel]:
+            estimates = [m.against.get(baseline) for m in of_kernel]
+            values = [estimate.value for estimate in estimates if estimate]
+            ratios[f"{kernel} of {baseline}"] = values
     return ratios, mixed
 
 
@@ -430,6 +472,7 @@ def _summary_rows(
 ) -> list[dict[str, Cell]]:
     """Return rows with the geometric mean and the lowest of each kernel's ratios, if any.
 
+    ratios: by column
     rows: those of the sizes
     """
     if not any(ratios.values()):
@@ -437,12 +480,12 @@ def _summary_rows(
     summaries = list[dict[str, Cell]]()
     for name in ("geometric mean", "lowest"):
         summary: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
-        for kernel, values in ratios.items():
+        for column, values in ratios.items():
             if not values:
                 continue
             share = min(values) if name == "lowest" else over_shapes(values)[1]
             number = f" at {len(values)} of {len(rows)}" if len(values) < len(rows) else ""
-            summary[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{number}"
+            summary[column] = f"{100 * share:.1f} %{number}"
         summaries.append(summary)
     return summaries
 
