@@ -59,7 +59,6 @@ __global__ void __launch_bounds__(384, 1) hgemm_wgmma(
 
   A += (size_t)blockIdx.y * BM * K;
   B += blockIdx.x * BN;
-  C += (size_t)blockIdx.y * BM * N + blockIdx.x * BN;
   const int stages = K / BK;
   // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
   const int warp = __shfl_sync(ALL, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
@@ -100,30 +99,11 @@ __global__ void __launch_bounds__(384, 1) hgemm_wgmma(
   for (int s = 0; s < stages; ++s) {
     const int slot = s % STAGES;
     wait(full[slot], s / STAGES % 2);
-    const unsigned long long a = descriptor(a_stage[slot] + group * 64 * LINE_BYTES);
-    const unsigned long long b = descriptor_of_panels(b_stage[slot]);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-    for (int k = 0; k < BK / 16; ++k) {
-      multiply_rows(acc, a + k * A_STEP, b + k * B_STEP, s > 0 || k > 0);
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    multiply_stage(acc, a_stage[slot] + group * 64 * LINE_BYTES, b_stage[slot], s > 0);
     // The stage before is done, and this one goes on.
     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
     if (s > 0) hand_over(empty[(s - 1) % STAGES]);
   }
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < BN / 2; ++i) asm volatile("" : "+f"(acc[i])::"memory");  // after the wait
-
-  // Lane (g, t) of a warp has rows g and g + 8 of the warp's 16.
-  const int g = lane / 4, t = lane % 4;
-  C += (size_t)((warp - 4) * 16 + g) * N + 8 * t;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int col = 0; col < BN; col += 32) {
-      *(uint4*)&C[(size_t)8 * r * N + col] = columns_of_lane(&acc[col / 2 + 2 * r], t);
-    }
-  }
+  wait_for_sums(acc);
+  store_rows(C, M, N, blockIdx.y * BM + (warp - 4) * 16, blockIdx.x * BN, acc, lane);
 }

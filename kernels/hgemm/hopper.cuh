@@ -1,5 +1,5 @@
-// What the kernels for Hopper share: the product of a warp group whose B lies in rows, and how the
-// two operands lie in shared memory. You may skip it.
+// What the kernels for Hopper share: how the operands lie in shared memory, copies of boxes, the
+// product of a warp group whose B lies in rows, and the store of its tile. You may skip it.
 #pragma once
 #include "../wgmma.cuh"
 #include "hgemm.cuh"
@@ -25,6 +25,66 @@ __device__ __forceinline__ unsigned long long descriptor_of_panels(const void* p
 }
 // The next 16 k are 32 bytes further in lines of A, and 16 lines further in B's panels.
 constexpr int A_STEP = 32 >> 4, B_STEP = 16 * LINE_BYTES >> 4;
+
+// A tensor map, which a launch passes by value. cuda.h has it, and NVRTC doesn't compile cuda.h.
+#ifdef __CUDACC_RTC__
+struct alignas(64) CUtensorMap {
+  unsigned long long opaque[16];
+};
+#else
+#include <cuda.h>
+#endif
+
+// Fetches the tensor map itself, ahead of the first copy.
+__device__ __forceinline__ void prefetch(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// The box with a corner at column x and row y; beyond the matrix it has zeros. The barrier expects
+// its bytes.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int x, int y,
+                                         unsigned long long& bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(address(&bar))
+      : "memory");
+}
+// Also to the other blocks of the cluster that the mask names, at the same places there.
+__device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, const CUtensorMap& map,
+                                            int x, int y, unsigned long long& bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(address(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(address(&bar)), "h"(blocks)
+      : "memory");
+}
+// Arrives at the barrier of a block of the cluster.
+__device__ __forceinline__ void arrive_at(unsigned block, unsigned long long& bar) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(address(&bar)),
+      "r"(block)
+      : "memory");
+}
+
+// Stores a warp's 16 rows of a tile of C, from `row` and `col` on. Lane (g, t) has rows g and g + 8:
+// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+template <int SUMS>
+__device__ __forceinline__ void store_rows(half* C, int M, int N, int row, int col,
+                                           const float (&acc)[SUMS], int lane) {
+  const int t = lane % 4;
+  row += lane / 4;
+  col += 8 * t;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    half* to = &C[(size_t)(row + 8 * r) * N + col];
+#pragma unroll
+    for (int c = 0; c < 2 * SUMS; c += 32) {
+      const uint4 columns = columns_of_lane(&acc[c / 2 + 2 * r], t);
+      if (row + 8 * r < M && col + c < N) *(uint4*)&to[c] = columns;
+    }
+  }
+}
 
 __device__ __forceinline__ void multiply_rows(float (&d)[64], unsigned long long a,
                                               unsigned long long b, bool add) {
@@ -86,4 +146,24 @@ __device__ __forceinline__ void multiply_rows(float (&d)[128], unsigned long lon
         "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]),
         "+f"(d[126]), "+f"(d[127])
       : "l"(a), "l"(b), "r"((int)add));
+}
+
+// Multiplies a stage, as one group that goes on.
+template <int SUMS>
+__device__ __forceinline__ void multiply_stage(float (&acc)[SUMS], const unsigned char* a_lines,
+                                               const unsigned char* panels, bool add) {
+  const unsigned long long a = descriptor(a_lines), b = descriptor_of_panels(panels);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int k = 0; k < BK / 16; ++k) {
+    multiply_rows(acc, a + k * A_STEP, b + k * B_STEP, add || k > 0);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits for all products, and keeps the compiler from using the sums before.
+template <int SUMS>
+__device__ __forceinline__ void wait_for_sums(float (&acc)[SUMS]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) asm volatile("" : "+f"(acc[i])::"memory");
 }

@@ -1,0 +1,119 @@
+// Clusters
+// Run:     worklog check kernels/hgemm/hgemm_cluster.cu --emulate
+//
+// Before:  a block fetched 48 kB per stage, a tile of B like the block with the next rows of C. It
+//          stopped after its tile, and nothing multiplied while it stored that.
+// Now:     two blocks of a cluster compute rows that are neighbours: each fetches half of the tile of
+//          B, for both. They stay on their multiprocessors and take one pair of tiles after another.
+//          The second warp group begins SKEW stages behind the first one.
+// Why:     32 kB per stage and block from L2. The next tile's stages are fetched while this one is
+//          stored, and while a warp group stores, the other one has the tensor cores for itself.
+// Costs:   a slot is refilled when four warp groups have released it, in two blocks.
+// Domain:  K % 8 == 0, N % 8 == 0, A, B, C % 16 bytes. Needs sm_90a.
+// Tile:    BM=128 BN=256 STAGES=4 GROUP=8 SKEW=2
+// Launch:  grid 132   block 384   shared STAGES * ((BM + BN) * 128 + 16) + 8
+// After:   CUTLASS's cooperative kernel (include/cutlass/gemm/kernel/
+//          sm90_gemm_tma_warpspecialized_cooperative.hpp) with clusters of 2 x 1, and
+//          github.com/pranjalssh/fast.cu (examples/matmul/matmul_9.cuh).
+//
+// The maps have two dimensions and swizzle 128 bytes. a_map: A, boxes of BM rows and 64 k. b_map: B,
+// boxes of 64 k and 64 columns. Any even number of blocks computes all pairs of tiles, of 2 * BM
+// rows; one block per multiprocessor is best. hopper.cuh has the layout of a stage.
+
+#include "hopper.cuh"
+
+__device__ __forceinline__ void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+template <int BM, int BN, int STAGES, int GROUP, int SKEW>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
+    hgemm_cluster(int M, int N, int K, const __grid_constant__ CUtensorMap a_map,
+                  const __grid_constant__ CUtensorMap b_map, half* C) {
+  static_assert(BM == 128, "two warp groups multiply 64 rows each");
+  static_assert(BN == 128 || BN == 256, "a warp group multiplies 128 or 256 columns");
+  static_assert(SKEW < STAGES, "the first warp group gets there with all slots held by the second");
+  constexpr int A_BYTES = BM * LINE_BYTES, B_BYTES = BN / 64 * PANEL_BYTES;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned char(*a_stage)[A_BYTES] = (unsigned char(*)[A_BYTES])memory;
+  unsigned char(*b_stage)[B_BYTES] = (unsigned char(*)[B_BYTES])(memory + STAGES * A_BYTES);
+  unsigned long long* full = (unsigned long long*)(memory + STAGES * (A_BYTES + B_BYTES));
+  unsigned long long* empty = full + STAGES;
+  unsigned long long& ahead = full[2 * STAGES];  // the first warp group is, in a tile
+  // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
+  const int warp = __shfl_sync(ALL, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int rank = blockIdx.x % 2;
+  const int stages = (K + BK - 1) / BK, row_pairs = (M + 2 * BM - 1) / (2 * BM);
+  const int columns = (N + BN - 1) / BN, pairs = row_pairs * columns;
+
+  if (threadIdx.x == 0) {
+    prefetch(a_map);
+    prefetch(b_map);
+    for (int slot = 0; slot < STAGES; ++slot) {
+      init(full[slot], 1);
+      init(empty[slot], 16);  // a lane of each multiplying warp of both blocks
+    }
+    init(ahead, 4);  // a lane of each warp of the first warp group
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  meet_cluster();  // the mbarriers must be initialised before the other block uses them
+
+  // GROUP pairs of rows are walked column by column, so that the blocks at work share them in L2.
+  auto row_and_column = [&](int pair, int& row, int& col) {
+    const int first = pair / (GROUP * columns) * GROUP;
+    const int rows = min(GROUP, row_pairs - first), rest = pair - first * columns;
+    row = ((first + rest % rows) * 2 + rank) * BM;
+    col = rest / rows * BN;
+  };
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    for (int pair = blockIdx.x / 2, step = 0; threadIdx.x == 0 && pair < pairs;
+         pair += gridDim.x / 2) {
+      int row, col;
+      row_and_column(pair, row, col);
+      for (int s = 0; s < stages; ++s, ++step) {
+        const int slot = step % STAGES;
+        wait(empty[slot], step / STAGES % 2 ^ 1);  // the first round passes at once
+        expect(full[slot], A_BYTES + B_BYTES);     // half of B comes from the other block
+        copy_box(a_stage[slot], a_map, s * BK, row, full[slot]);
+#pragma unroll
+        for (int i = 0; i < BN / 128; ++i) {
+          const int panel = rank * BN / 128 + i;
+          copy_box_to(0b11, b_stage[slot] + panel * PANEL_BYTES, b_map, col + panel * 64, s * BK,
+                      full[slot]);
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    const int group = warp / 4 - 1;
+    const bool is_skewed = stages >= STAGES;
+    float acc[BN / 2];
+    auto release = [&](int step) {
+      __syncwarp();
+      if (lane < 2) arrive_at(lane, empty[step % STAGES]);
+    };
+    for (int pair = blockIdx.x / 2, step = 0, tile = 0; pair < pairs;
+         pair += gridDim.x / 2, ++tile) {
+      if (is_skewed && group == 1) wait(ahead, tile % 2);
+      for (int s = 0; s < stages; ++s, ++step) {
+        const int slot = step % STAGES;
+        wait(full[slot], step / STAGES % 2);
+        multiply_stage(acc, a_stage[slot] + group * 64 * LINE_BYTES, b_stage[slot], s > 0);
+        // The stage before is done, and this one goes on.
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        if (s > 0) release(step - 1);
+        if (is_skewed && group == 0 && s == SKEW && lane == 0) arrive(ahead);
+      }
+      wait_for_sums(acc);
+      release(step - 1);
+      int row, col;
+      row_and_column(pair, row, col);
+      store_rows(C, M, N, row + (warp - 4) * 16, col, acc, lane);
+    }
+  }
+  __syncwarp();
+  meet_cluster();  // the other block may still arrive at this one's mbarriers
+}
