@@ -39,6 +39,7 @@ from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import UNREAD_LAUNCH
 from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.source import filled, text_of
+from worklog.kernel.tensor_map import TensorMap
 from worklog.kernel.unit import Definition, Unit, without_macros
 from worklog.runs.text import a_few
 
@@ -79,6 +80,8 @@ class HostLaunch:
     rules: tuple[str, ...]
     # Lines of statements that may prevent the launch at some sizes.
     unread_guards: tuple[int, ...]
+    maps: tuple[TensorMap, ...] = ()  # that it passes
+    unread_map: str = ""  # why a tensor map isn't in `maps`
 
     def names(self, labels: Sequence[str]) -> dict[str, str]:
         """Return the label of each variable.
