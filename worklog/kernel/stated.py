@@ -12,7 +12,15 @@ from itertools import chain
 
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting
-from worklog.kernel.host import OTHER, HostCode, HostLaunch, host_code, passed_to, template_types
+from worklog.kernel.host import (
+    OTHER,
+    HostCode,
+    HostLaunch,
+    encoding_lines,
+    host_code,
+    passed_to,
+    template_types,
+)
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
 from worklog.kernel.source import filled, split_list, uncommented
@@ -230,6 +238,9 @@ def tensor_maps(
         if len(choices) > 1:
             unread = unread or "the tensor maps of its launches differ"
         unread = unread or "; ".join(code.unread)
+        lines = encoding_lines(unit)
+        if lines and unread:
+            unread = f"line {a_few([str(line) for line in lines])}: {unread}"
     return {}, unread
 
 

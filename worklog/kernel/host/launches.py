@@ -35,6 +35,7 @@ from worklog.kernel.host.program import (
 )
 from worklog.kernel.host.records import MAX_ARGUMENTS, Records, first_error, run
 from worklog.kernel.host.slices import SliceOptions
+from worklog.kernel.host.tensor_maps import passed_maps
 from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import UNREAD_LAUNCH
 from worklog.kernel.signature import SIZE_NAMES
@@ -362,6 +363,12 @@ def _described(
     for axis in range(3):
         grid.append(fitted(launched_sizes, records["grid"][:, axis].astype(np.int64), names))
     shared = np.unique(records["shared"])
+    maps: tuple[TensorMap, ...] = ()
+    unread_map = ""
+    try:
+        maps = passed_maps(target, launched_sizes, records, names)
+    except BadSetting as error:
+        unread_map = str(error)
     launch = HostLaunch(
         template=_values(target, values),
         grid=tuple(grid),
@@ -371,6 +378,8 @@ def _described(
         passed=tuple(_passed(host, target, launched_sizes, records)),
         rules=tuple(rules),
         unread_guards=host.unread_guards,
+        maps=maps,
+        unread_map=unread_map,
     )
     return [launch]
 
