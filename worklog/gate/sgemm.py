@@ -36,6 +36,7 @@ from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
     COMPILE_OPTIONS,
+    MAP_OF,
     MATRICES,
     VECTORS,
     WIDE,
@@ -647,9 +648,11 @@ def differ_for(format_: Format) -> Program:
 
 
 def _bits(argument: str) -> str:
-    """Return how PTX declares the parameter of an argument: "f32", "32" or "64"."""
+    """Return how PTX declares the parameter of an argument: "f32", "32", "64", or "8" for bytes."""
     if argument.startswith(WIDE):
         return "64"
+    if argument.startswith(MAP_OF):
+        return "8"
     return BITS.get(argument, "32" if is_computed(argument) else "64")
 
 

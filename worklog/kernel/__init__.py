@@ -19,8 +19,9 @@ from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceO
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import COLUMNS, MATRICES, VECTORS, WIDE, is_computed
+from worklog.kernel.signature import COLUMNS, MAP_OF, MATRICES, VECTORS, WIDE, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
+from worklog.kernel.tensor_map import BoundMap, MapLayout, TensorMap
 
 __all__ = [
     "COLUMNS",
@@ -28,6 +29,7 @@ __all__ = [
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
+    "MAP_OF",
     "MATRICES",
     "RUNGS",
     "UNKNOWN_KERNELS",
@@ -35,6 +37,7 @@ __all__ = [
     "VECTORS",
     "WIDE",
     "Block",
+    "BoundMap",
     "Buffer",
     "Compiled",
     "Device",
@@ -43,10 +46,12 @@ __all__ = [
     "HostKernel",
     "Kernel",
     "Loaded",
+    "MapLayout",
     "Program",
     "Runnable",
     "Sides",
     "SourceOptions",
+    "TensorMap",
     "evaluate",
     "is_computed",
     "launch_text",

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator import memory
 from worklog.emulator.core.native import SLICE
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.launching import BUDGET, PreparedLaunch, Result, prepare
@@ -41,6 +42,7 @@ from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
+from worklog.kernel.tensor_map import BoundMap
 from worklog.problem import FLOAT32, Format
 
 FOLDER = Path(__file__).with_name("ptx")
@@ -157,6 +159,29 @@ class EmulatedBuffer:
     def size(self) -> int:
         """Number of elements."""
         return int(self.data.size)
+
+
+def _pointer(buffer: EmulatedBuffer, name: str) -> Pointer:
+    """Return a buffer as an argument.
+
+    name: for messages
+    """
+    return Pointer(buffer.data, buffer.data.nbytes, name, buffer.skew)
+
+
+def _tensor_map(bound: BoundMap) -> memory.TensorMap:
+    """Return a tensor map as an argument. Raises BadLaunch."""
+    layout = bound.layout
+    return memory.tensor_map(
+        _pointer(bound.buffer, bound.matrix),
+        layout.box,
+        shape=layout.sizes,
+        strides=layout.strides,
+        steps=layout.steps,
+        item=layout.format.itemsize,
+        swizzle=layout.swizzle,
+        nan=layout.has_nan,
+    )
 
 
 def _outside(program: Program, result: Result) -> Outside | None:
@@ -328,8 +353,9 @@ class EmulatedDevice:
         values = []
         for name, argument in zip(names, arguments, strict=True):
             if isinstance(argument, EmulatedBuffer):
-                data = argument.data
-                values.append(Pointer(data, data.nbytes, name, argument.skew))
+                values.append(_pointer(argument, name))
+            elif isinstance(argument, BoundMap):
+                values.append(_tensor_map(argument))
             else:
                 values.append(argument)
         with naming(kernel.program):

@@ -16,6 +16,7 @@ from worklog.kernel.host.fit import Integers
 from worklog.kernel.host.program import ENTRY, HostProgram
 from worklog.kernel.host.text import LINES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, host_header
+from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.unit import Unit
 
 HEADER = Path(__file__).with_name("launcher.cuh")
@@ -23,6 +24,18 @@ MAX_LAUNCHES = 16  # of a run at one row of sizes
 # As in HEADER.
 MAX_TEMPLATE = 16
 MAX_ARGUMENTS = 32
+MAX_MAPS = 4
+ENCODED = np.dtype(
+    [
+        ("sizes", "5u8"),
+        ("strides", "4u8"),
+        ("box", "5u4"),
+        ("steps", "5u1"),
+        *((name, "u1") for name in ("rank", "type", "interleave", "swizzle")),
+        *((name, "u1") for name in ("promotion", "fill", "is_encoded")),
+        ("_", "V24"),
+    ]
+)
 RECORD = np.dtype(
     [
         ("kernel", "u8"),
@@ -31,6 +44,7 @@ RECORD = np.dtype(
         ("block", "3u8"),
         ("values", f"{MAX_TEMPLATE}u8"),
         ("arguments", f"{MAX_ARGUMENTS}u8"),
+        ("maps", ENCODED, MAX_MAPS),
     ]
 )
 Records = NDArray[Any]  # of RECORD
@@ -64,8 +78,8 @@ def run(
     from worklog.emulator import launch  # here: most commands need none of it
     from worklog.emulator.program import load_variables
 
-    headers = {HEADER.name: HEADER.read_text(encoding="utf-8")}
-    headers[HOST.name] = host_header(host.text, unit)
+    launcher = HEADER.read_text(encoding="utf-8")
+    headers = {HOST.name: host_header(f"{host.text}\n{MAP_TYPE}", unit), HEADER.name: launcher}
     text = "".join(f'#include "{name}"\n' for name in headers) + host.text
     kernel, compile_error = _compiled(text, tuple(headers.items()))
     if compile_error:
