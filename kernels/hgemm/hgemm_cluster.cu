@@ -16,8 +16,10 @@
 //          sm90_gemm_tma_warpspecialized_cooperative.hpp) with clusters of 2 x 1, and
 //          github.com/pranjalssh/fast.cu (examples/matmul/matmul_9.cuh).
 //
-// The maps have two dimensions and swizzle 128 bytes. a_map: A, boxes of BM rows and 64 k. b_map: B,
-// boxes of 64 k and 64 columns. Any even number of blocks computes all pairs of tiles, of 2 * BM
+// Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
+// Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B
+//
+// Any even number of blocks computes all pairs of tiles, of 2 * BM
 // rows; one block per multiprocessor is best. hopper.cuh has the layout of a stage.
 
 #include "hopper.cuh"
@@ -68,26 +70,27 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
   };
 
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    for (int pair = blockIdx.x / 2, step = 0; threadIdx.x == 0 && pair < pairs;
-         pair += gridDim.x / 2) {
-      int row, col;
-      row_and_column(pair, row, col);
-      for (int s = 0; s < stages; ++s, ++step) {
-        const int slot = step % STAGES;
-        wait(empty[slot], step / STAGES % 2 ^ 1);  // the first round passes at once
-        expect(full[slot], A_BYTES + B_BYTES);     // half of B comes from the other block
-        copy_box(a_stage[slot], a_map, s * BK, row, full[slot]);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (warp == 0 && elected()) {
+      for (int pair = blockIdx.x / 2, step = 0; pair < pairs; pair += gridDim.x / 2) {
+        int row, col;
+        row_and_column(pair, row, col);
+        for (int s = 0; s < stages; ++s, ++step) {
+          const int slot = step % STAGES;
+          wait(empty[slot], step / STAGES % 2 ^ 1);  // the first round passes at once
+          expect(full[slot], A_BYTES + B_BYTES);     // half of B comes from the other block
+          copy_box(a_stage[slot], a_map, s * BK, row, full[slot]);
 #pragma unroll
-        for (int i = 0; i < BN / 128; ++i) {
-          const int panel = rank * BN / 128 + i;
-          copy_box_to(0b11, b_stage[slot] + panel * PANEL_BYTES, b_map, col + panel * 64, s * BK,
-                      full[slot]);
+          for (int i = 0; i < BN / 128; ++i) {
+            const int panel = rank * BN / 128 + i;
+            copy_box_to(0b11, b_stage[slot] + panel * PANEL_BYTES, b_map, col + panel * 64, s * BK,
+                        full[slot]);
+          }
         }
       }
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int group = warp / 4 - 1;
     const bool is_skewed = stages >= STAGES;
     float acc[BN / 2];

@@ -15,9 +15,11 @@
 //          (include/cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp), and
 //          github.com/pranjalssh/fast.cu (examples/matmul), whose B lies in columns.
 //
-// The maps have two dimensions and swizzle 128 bytes. a_map: A, boxes of BM rows and 64 k. b_map: B,
-// boxes of 64 k and 64 columns. One block computes a BM x BN tile of C: a thread copies, and two
-// warp groups multiply 64 rows each. hopper.cuh has the layout of a stage.
+// Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
+// Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B
+//
+// One block computes a BM x BN tile of C: a thread copies, and two warp groups multiply 64 rows
+// each. hopper.cuh has the layout of a stage.
 
 #include "hopper.cuh"
 
@@ -50,8 +52,8 @@ __global__ void __launch_bounds__(384, 1) hgemm_tma(int M, int N, int K,
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x != 0) return;
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (warp > 0 || !elected()) return;
     for (int s = 0; s < stages; ++s) {
       const int slot = s % STAGES;
       wait(empty[slot], s / STAGES % 2 ^ 1);  // the first round passes at once
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(384, 1) hgemm_tma(int M, int N, int K,
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
   const int group = warp / 4 - 1;
   float acc[BN / 2];
   for (int s = 0; s < stages; ++s) {

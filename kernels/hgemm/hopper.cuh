@@ -1,6 +1,7 @@
 // What the kernels for Hopper share: how the operands lie in shared memory, copies of boxes, the
 // product of a warp group whose B lies in rows, and the store of its tile. You may skip it.
 #pragma once
+#include <cuda.h>
 #include "../wgmma.cuh"
 #include "hgemm.cuh"
 
@@ -26,14 +27,13 @@ __device__ __forceinline__ unsigned long long descriptor_of_panels(const void* p
 // The next 16 k are 32 bytes further in lines of A, and 16 lines further in B's panels.
 constexpr int A_STEP = 32 >> 4, B_STEP = 16 * LINE_BYTES >> 4;
 
-// A tensor map, which a launch passes by value. cuda.h has it, and NVRTC doesn't compile cuda.h.
-#ifdef __CUDACC_RTC__
-struct alignas(64) CUtensorMap {
-  unsigned long long opaque[16];
-};
-#else
-#include <cuda.h>
-#endif
+// Whether this is the lane that the warp chose. The compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+  int chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}"
+               : "=r"(chosen));
+  return chosen != 0;
+}
 
 // Fetches the tensor map itself, ahead of the first copy.
 __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
