@@ -48,6 +48,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
   const int rank = blockIdx.x % 2;
   const int stages = (K + BK - 1) / BK, row_pairs = (M + 2 * BM - 1) / (2 * BM);
   const int columns = (N + BN - 1) / BN, pairs = row_pairs * columns;
+  // As few clusters as need no more rounds. The others leave them their share of the power.
+  const int clusters = gridDim.x / 2, rounds = (pairs + clusters - 1) / clusters;
+  const int workers = (pairs + rounds - 1) / rounds;
+  const int first_pair = (int)blockIdx.x / 2 < workers ? blockIdx.x / 2 : pairs;
 
   if (threadIdx.x == 0) {
     prefetch(a_map);
@@ -72,7 +76,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == 0 && elected()) {
-      for (int pair = blockIdx.x / 2, step = 0; pair < pairs; pair += gridDim.x / 2) {
+      for (int pair = first_pair, step = 0; pair < pairs; pair += workers) {
         int row, col;
         row_and_column(pair, row, col);
         for (int s = 0; s < stages; ++s, ++step) {
@@ -98,8 +102,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
       __syncwarp();
       if (lane < 2) arrive_at(lane, empty[step % STAGES]);
     };
-    for (int pair = blockIdx.x / 2, step = 0, tile = 0; pair < pairs;
-         pair += gridDim.x / 2, ++tile) {
+    for (int pair = first_pair, step = 0, tile = 0; pair < pairs; pair += workers, ++tile) {
       if (is_skewed && group == 1) wait(ahead, tile % 2);
       for (int s = 0; s < stages; ++s, ++step) {
         const int slot = step % STAGES;

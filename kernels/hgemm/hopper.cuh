@@ -68,7 +68,8 @@ __device__ __forceinline__ void arrive_at(unsigned block, unsigned long long& ba
 }
 
 // Stores a warp's 16 rows of a tile of C, from `row` and `col` on. Lane (g, t) has rows g and g + 8:
-// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16". The stores are the first to leave L2,
+// which A and B need.
 template <int SUMS>
 __device__ __forceinline__ void store_rows(half* C, int M, int N, int row, int col,
                                            const float (&acc)[SUMS], int lane) {
@@ -81,7 +82,7 @@ __device__ __forceinline__ void store_rows(half* C, int M, int N, int row, int c
 #pragma unroll
     for (int c = 0; c < 2 * SUMS; c += 32) {
       const uint4 columns = columns_of_lane(&acc[c / 2 + 2 * r], t);
-      if (row + 8 * r < M && col + c < N) *(uint4*)&to[c] = columns;
+      if (row + 8 * r < M && col + c < N) __stcs((uint4*)&to[c], columns);
     }
   }
 }
