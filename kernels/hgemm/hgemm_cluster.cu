@@ -1,11 +1,11 @@
 // Clusters
 // Run:     worklog check kernels/hgemm/hgemm_cluster.cu --emulate
 //
-// Before:  a block fetched 48 kB per stage, a tile of B like the block with the next rows of C. It
-//          stopped after its tile, and nothing multiplied while it stored that.
-// Now:     two blocks of a cluster compute rows that are neighbours: each fetches half of the tile of
-//          B, for both. They stay on their multiprocessors and take one pair of tiles after another.
-//          The second warp group begins SKEW stages behind the first one.
+// Before:  a block fetched 48 kB per stage, the same tile of B as the block with the next rows. It
+//          ended after its tile, and nothing multiplied while it stored that.
+// Now:     two blocks of a cluster compute rows that are neighbours. Each one fetches half of the
+//          tile of B, for both. They stay on their multiprocessors for one pair of tiles after the
+//          other. The second warp group of a block begins SKEW stages behind the first one.
 // Why:     32 kB per stage and block from L2. The next tile's stages are fetched while this one is
 //          stored, and while a warp group stores, the other one has the tensor cores for itself.
 // Costs:   a slot is refilled when four warp groups have released it, in two blocks.

@@ -11,9 +11,9 @@ constexpr int PANEL_BYTES = BK * LINE_BYTES;  // 64 columns of B
 
 // A stage has BM lines of A along K, then BN / 64 panels of B. A panel has BK lines of 64 columns
 // each. Piece p of line number i lies at p ^ i % 8: the swizzle of 128 bytes. PTX ISA, "Strides":
-// for a matrix in rows ("MN-major"), the leading dimension byte offset goes from panel to panel, and
-// the stride from 8 lines to the next 8. CUTLASS's include/cute/arch/mma_sm90_desc.hpp says so in
-// its canonical layouts.
+// for a matrix in rows ("MN-major"), the leading dimension byte offset goes from panel to panel,
+// and the stride from 8 lines to the next 8. So do the canonical layouts of CUTLASS
+// (include/cute/arch/mma_sm90_desc.hpp).
 __device__ __forceinline__ int place_in_a(int row, int piece) {
   return row * LINE_BYTES + (piece ^ row % 8) * 16;
 }
@@ -67,9 +67,9 @@ __device__ __forceinline__ void arrive_at(unsigned block, unsigned long long& ba
       : "memory");
 }
 
-// Stores a warp's 16 rows of a tile of C, from `row` and `col` on. Lane (g, t) has rows g and g + 8:
-// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16". The stores are the first to leave L2,
-// which A and B need.
+// Stores a warp's 16 rows of a tile of C, from `row` and `col` on. Lane (g, t) has rows g and
+// g + 8: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16". The stores are the first to
+// leave L2, which A and B need.
 template <int SUMS>
 __device__ __forceinline__ void store_rows(half* C, int M, int N, int row, int col,
                                            const float (&acc)[SUMS], int lane) {
@@ -122,7 +122,8 @@ __device__ __forceinline__ void multiply_rows(float (&d)[128], unsigned long lon
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+      "%126, %127}, "
       "%128, %129, add, 1, 1, 0, 1;\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
         "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
