@@ -123,7 +123,8 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     package = [
         path for path in files if path.suffix not in (".so", ".wasm")
     ]  # an editable install and the tests in a browser compile into the checkout
-    kernels = {path.name for path in (ROOT / "kernels").glob("*.cu*")}
+    folder = ROOT / "kernels"
+    kernels = {path.relative_to(folder).as_posix() for path in folder.rglob("*.cu*")}
     exploits = ROOT / "tests" / "exploits"
     highlighting = ROOT / "worklog" / "lab" / "highlighting"  # JupyterLab's, outside the package
     wanted = {path.relative_to(ROOT).as_posix() for path in package if path.parent != highlighting}
