@@ -350,7 +350,7 @@ class EmulatedDevice:
         Raises LaunchFailed and UnsupportedInstruction.
         """
         names = kernel.program.arguments or ("",) * len(arguments)
-        values = []
+        values = list[Any]()
         for name, argument in zip(names, arguments, strict=True):
             if isinstance(argument, EmulatedBuffer):
                 values.append(_pointer(argument, name))

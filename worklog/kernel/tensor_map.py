@@ -32,6 +32,7 @@ EXAMPLE = "// tensor maps: tma_a = A, box 64 x 32 of float, swizzle 128B; tma_b 
 SIZES = {"A": ("K", "M"), "B": ("N", "K"), "C": ("N", "M")}
 SWIZZLES = (0, 32, 64, 128)  # bytes
 PROMOTIONS = (0, 64, 128, 256)  # bytes
+DRIVER_TYPES = {"float16": 6, "float32": 7, "bfloat16": 9}  # of cuda.h's CUtensorMapDataType
 MOST_DIMENSIONS = 5
 MOST_IN_A_BOX = 256  # elements along a dimension
 GRAIN = 16  # bytes, of addresses, strides and the box's innermost dimension

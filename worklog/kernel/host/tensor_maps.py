@@ -12,13 +12,13 @@ from worklog.kernel.host.fit import Integers, fitted
 from worklog.kernel.host.records import MAX_MAPS, Records
 from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.source import nodes, text_of
-from worklog.kernel.tensor_map import PROMOTIONS, SWIZZLES, TensorMap
+from worklog.kernel.tensor_map import DRIVER_TYPES, PROMOTIONS, SWIZZLES, TensorMap
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import FORMATS
 
 ENCODE = "cuTensorMapEncodeTiled"
 ARGUMENTS_OF_ENCODE = 12
-FORMAT_NAMES = {6: "float16", 7: "float32", 9: "bfloat16"}  # by cuda.h's CUtensorMapDataType
+FORMAT_NAMES = {number: name for name, number in DRIVER_TYPES.items()}
 STATED_ONCE = ("rank", "type", "interleave", "swizzle", "promotion", "fill")
 
 
@@ -100,4 +100,3 @@ def encoding_lines(unit: Unit) -> list[int]:
             if line and (is_call or callee.endswith(ENCODE)):
                 lines.append(line)
     return sorted({*lines})
-
