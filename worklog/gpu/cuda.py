@@ -78,6 +78,19 @@ def stream_of(handle: int) -> Any:
     return cupy.cuda.Stream.from_external(external) if handle else cupy.cuda.Stream.null
 
 
+def uploaded_at_once(host: NDArray[np.uint8]) -> Any:
+    """Return a device array with these bytes.
+
+    They are copied on a stream of their own: another stream may be recording a graph.
+    """
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        array = cupy.empty(host.size, host.dtype)
+        array.set(host, stream=stream)
+    stream.synchronize()
+    return array
+
+
 class CudaDevice:
     """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU.
 
@@ -90,7 +103,7 @@ class CudaDevice:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
-        self._maps = DriverMaps()
+        self._maps = DriverMaps(uploaded_at_once)
 
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
-import cupy
 import numpy as np
+from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed
 from worklog.kernel import BoundMap, MapLayout
@@ -20,9 +21,13 @@ NO_INTERLEAVE = 0
 
 
 class DriverMaps:
-    """The tensor maps of a device. A map depends on its layout and its address only."""
+    """The tensor maps of a device. A map depends on its layout and its address only.
 
-    def __init__(self) -> None:
+    upload: copies bytes to the GPU's memory, also while a graph is recorded
+    """
+
+    def __init__(self, upload: Callable[[NDArray[np.uint8]], Any]) -> None:
+        self._upload = upload
         self._encoded: dict[tuple[int, MapLayout], Any] = {}
         self._in_memory: dict[tuple[int, MapLayout], Any] = {}
 
@@ -34,21 +39,9 @@ class DriverMaps:
         if not bound.is_pointer:
             return self._encoded[key]
         if key not in self._in_memory:
-            self._in_memory[key] = _in_memory(self._encoded[key])
+            data = np.frombuffer(self._encoded[key].tobytes(), np.uint8)
+            self._in_memory[key] = self._upload(data)
         return self._in_memory[key]
-
-
-def _in_memory(struct: np.void) -> Any:
-    """Return a struct in the GPU's memory.
-
-    It is copied on a stream of its own, because the device's stream may be recording a graph.
-    """
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        array = cupy.empty(BYTES, np.uint8)
-        array.set(np.frombuffer(struct.tobytes(), np.uint8), stream=stream)
-    stream.synchronize()
-    return array
 
 
 def encode(layout: MapLayout, address: int, driver: Any) -> np.void:

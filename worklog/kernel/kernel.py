@@ -637,6 +637,7 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
         "workspace": kernel.workspace,
+        "tensor_maps": {tensor_map.parameter: str(tensor_map) for tensor_map in kernel.maps},
     }
     if kernel.arguments != signature.SGEMM_ARGUMENTS:
         launch["arguments"] = list(kernel.arguments)

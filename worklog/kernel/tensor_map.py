@@ -177,13 +177,16 @@ def _mapped(maps: Sequence[TensorMap], arguments: Sequence[str]) -> Iterator[tup
     yield from zip(maps, filter(is_map, arguments), strict=True)
 
 
-def from_comments(text: str, names: Mapping[str, str]) -> tuple[dict[str, TensorMap], str]:
+def from_comments(
+    text: str, names: Mapping[str, str], template: Mapping[str, int]
+) -> tuple[dict[str, TensorMap], str]:
     """Return the maps that comments state, by parameter, and why others aren't read or "".
 
     They are as in EXAMPLE: rows by columns. "= A" is for a parameter whose name doesn't say it.
 
     text: the lines whose comments may be about the kernel
     names: expressions of constants
+    template: values of the template's parameters
     """
     maps = dict[str, TensorMap]()
     unread = ""
@@ -191,6 +194,8 @@ def from_comments(text: str, names: Mapping[str, str]) -> tuple[dict[str, Tensor
         for part in statement.split(";"):
             try:
                 tensor_map = _of_text(part.strip(), names)
+                for size in tensor_map.box:
+                    evaluate(size, template)
             except BadSetting as error:
                 unread = f"the tensor map {part.strip()!r} in a comment isn't read: {error}"
             else:
