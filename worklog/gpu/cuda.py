@@ -27,8 +27,9 @@ from worklog.emulator.limits import TOO_MANY_BLOCKS
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.gpu.tensor_maps import DriverMaps
-from worklog.kernel import UNKNOWN_KERNELS, Block, BoundMap, Program, Runnable
+from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
+from worklog.kernel.tensor_map import BoundMap
 from worklog.problem import FLOAT32, Format, Shape
 from worklog.problem.formats import WORD_BYTES
 

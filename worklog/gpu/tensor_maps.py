@@ -10,9 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed
-from worklog.kernel import BoundMap, MapLayout
 from worklog.kernel.nvrtc import nvidia_library
-from worklog.kernel.tensor_map import DRIVER_TYPES, PROMOTIONS, SWIZZLES
+from worklog.kernel.tensor_map import (
+    DRIVER_TYPES,
+    PROMOTIONS,
+    SWIZZLES,
+    BoundMap,
+    MapLayout,
+)
 
 BYTES = 128
 ALIGNMENT = 64
@@ -32,7 +37,10 @@ class DriverMaps:
         self._in_memory: dict[tuple[int, MapLayout], Any] = {}
 
     def argument(self, bound: BoundMap) -> Any:
-        """Return the argument of a kernel: a struct, or an array with it. Raises LaunchFailed."""
+        """Return the argument of a kernel: a struct, or an array with it.
+
+        Raises LaunchFailed.
+        """
         key = (int(bound.buffer.data.ptr), bound.layout)
         if key not in self._encoded:
             self._encoded[key] = encode(bound.layout, key[0], nvidia_library("cuda"))

@@ -16,7 +16,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
-from worklog.kernel.tensor_map import TensorMap
+from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import SINGLE, PrecisionClass, Types
 
@@ -54,7 +54,7 @@ class SourceFacts:
     claimed: str  # the precision class
     types: Types  # the formats of A, B and C
     arguments: tuple[str, ...]  # the value that each parameter takes
-    maps: tuple[TensorMap, ...]  # of the arguments that are tensor maps
+    maps: tuple[MatrixMap, ...]  # of the arguments that are tensor maps
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
     # Host code or the request passes the leading dimensions: a kernel may need these values.
@@ -282,7 +282,7 @@ class _ParameterOrder:
     adapted: list[str]  # facts that were read from the source
     warnings: list[str]
     is_unclear: bool = False  # the names don't say which parameter is which
-    maps: tuple[TensorMap, ...] = ()  # of the arguments that are tensor maps
+    maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps
 
 
 def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
@@ -363,7 +363,7 @@ def _with_maps(request: SourceRequest, chosen: _Chosen, order: _ParameterOrder) 
     )
 
 
-def _maps_in_comments(request: SourceRequest, chosen: _Chosen) -> tuple[dict[str, TensorMap], str]:
+def _maps_in_comments(request: SourceRequest, chosen: _Chosen) -> tuple[dict[str, MatrixMap], str]:
     """Return the tensor maps that comments state, and why others aren't read or ""."""
     names = {**chosen.unit.constants, **chosen.defined.constants}
     names |= dict(zip(chosen.defined.template, split_list(chosen.instance), strict=False))
