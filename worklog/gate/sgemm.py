@@ -36,7 +36,6 @@ from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
     COMPILE_OPTIONS,
-    MAP_OF,
     MATRICES,
     VECTORS,
     WIDE,
@@ -51,6 +50,7 @@ from worklog.kernel import (
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.tensor_map import is_map_by_value
 from worklog.problem import (
     FLOAT32,
     SGEMM,
@@ -651,7 +651,7 @@ def _bits(argument: str) -> str:
     """Return how PTX declares the parameter of an argument: "f32", "32", "64", or "8" for bytes."""
     if argument.startswith(WIDE):
         return "64"
-    if argument.startswith(MAP_OF):
+    if is_map_by_value(argument):
         return "8"
     return BITS.get(argument, "32" if is_computed(argument) else "64")
 

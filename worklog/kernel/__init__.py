@@ -1,7 +1,8 @@
 """What computes C: kernels, the ladder, compilation, resources and machine code.
 
 Further faces of the room: by_name, disk_cache, emulated, guards, inspection, ladder, ladder.best,
-ladder.rungs, listing, nvrtc, portable, prediction, resources, solution, tensor_products and trial.
+ladder.rungs, listing, nvrtc, portable, prediction, resources, solution, tensor_map, tensor_products
+and trial.
 """
 
 from worklog.kernel.device import (
@@ -19,9 +20,8 @@ from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceO
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import COLUMNS, MAP_OF, MATRICES, VECTORS, WIDE, is_computed
+from worklog.kernel.signature import COLUMNS, MATRICES, VECTORS, WIDE, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
-from worklog.kernel.tensor_map import BoundMap, MapLayout, TensorMap
 
 __all__ = [
     "COLUMNS",
@@ -29,7 +29,6 @@ __all__ = [
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
-    "MAP_OF",
     "MATRICES",
     "RUNGS",
     "UNKNOWN_KERNELS",
@@ -37,7 +36,6 @@ __all__ = [
     "VECTORS",
     "WIDE",
     "Block",
-    "BoundMap",
     "Buffer",
     "Compiled",
     "Device",
@@ -46,12 +44,10 @@ __all__ = [
     "HostKernel",
     "Kernel",
     "Loaded",
-    "MapLayout",
     "Program",
     "Runnable",
     "Sides",
     "SourceOptions",
-    "TensorMap",
     "evaluate",
     "is_computed",
     "launch_text",

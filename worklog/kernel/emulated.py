@@ -169,11 +169,24 @@ def _pointer(buffer: EmulatedBuffer, name: str) -> Pointer:
     return Pointer(buffer.data, buffer.data.nbytes, name, buffer.skew)
 
 
+def with_maps(arguments: Sequence[Any]) -> list[Any]:
+    """Return a launch's arguments with the emulator's tensor maps. Raises BadLaunch."""
+    return [
+        _tensor_map(argument) if isinstance(argument, BoundMap) else argument
+        for argument in arguments
+    ]
+
+
 def _tensor_map(bound: BoundMap) -> memory.TensorMap:
-    """Return a tensor map as an argument. Raises BadLaunch."""
+    """Return a tensor map of a buffer, an array or a pointer as an argument. Raises BadLaunch."""
     layout = bound.layout
+    buffer = bound.buffer
+    if isinstance(buffer, EmulatedBuffer):
+        buffer = _pointer(buffer, bound.matrix)
+    elif isinstance(buffer, np.ndarray):
+        buffer = Pointer(buffer, buffer.nbytes, bound.matrix)
     return memory.tensor_map(
-        _pointer(bound.buffer, bound.matrix),
+        buffer,
         layout.box,
         shape=layout.sizes,
         strides=layout.strides,
@@ -350,12 +363,10 @@ class EmulatedDevice:
         Raises LaunchFailed and UnsupportedInstruction.
         """
         names = kernel.program.arguments or ("",) * len(arguments)
-        values = []
-        for name, argument in zip(names, arguments, strict=True):
+        values = list[Any]()
+        for name, argument in zip(names, with_maps(arguments), strict=True):
             if isinstance(argument, EmulatedBuffer):
                 values.append(_pointer(argument, name))
-            elif isinstance(argument, BoundMap):
-                values.append(_tensor_map(argument))
             else:
                 values.append(argument)
         with naming(kernel.program):

@@ -16,7 +16,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
-from worklog.kernel.tensor_map import TensorMap
+from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import SINGLE, PrecisionClass, Types
 
@@ -54,7 +54,7 @@ class SourceFacts:
     claimed: str  # the precision class
     types: Types  # the formats of A, B and C
     arguments: tuple[str, ...]  # the value that each parameter takes
-    maps: tuple[TensorMap, ...]  # of the arguments that are tensor maps
+    maps: tuple[MatrixMap, ...]  # of the arguments that are tensor maps
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
     # Host code or the request passes the leading dimensions: a kernel may need these values.
@@ -282,7 +282,7 @@ class _ParameterOrder:
     adapted: list[str]  # facts that were read from the source
     warnings: list[str]
     is_unclear: bool = False  # the names don't say which parameter is which
-    maps: tuple[TensorMap, ...] = ()  # of the arguments that are tensor maps
+    maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps
 
 
 def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
@@ -339,37 +339,37 @@ def _with_maps(request: SourceRequest, chosen: _Chosen, order: _ParameterOrder) 
 
     Without an order, and with the reason, if a map isn't stated.
     """
-    mapped = [
-        parameter
-        for parameter, value in zip(chosen.defined.parameters, order.arguments, strict=False)
-        if signature.is_map(value)
-    ]
+    pairs = zip(chosen.defined.parameters, order.arguments, strict=False)
+    mapped = [parameter.name for parameter, value in pairs if signature.is_map(value)]
     if not mapped:
         return order
-    names = {**chosen.unit.constants, **chosen.defined.constants}
-    for name in (*signature.SIZE_NAMES, *chosen.template):
-        names.pop(name, None)
-    names |= dict(zip(chosen.defined.template, split_list(chosen.instance), strict=False))
-    text = _text_about_maps(request, chosen)
-    maps, unread = tensor_map.from_comments(text, names)
+    maps, unread = _maps_in_comments(request, chosen)
     origin = "a comment"
-    if not maps:
+    if not {*mapped} <= {*maps}:
         programs = units_of(request.programs, chosen.include, request.define)
         units = [chosen.unit, *(unit for _, unit in programs)]
-        maps, unread_calls = stated.tensor_maps(chosen.defined, units, order.arguments)
-        unread = unread or unread_calls
-        origin = "the host code"
-    missing_names = [parameter.name for parameter in mapped if parameter.name not in maps]
-    if missing_names:
+        of_host, unread_in_host = stated.tensor_maps(chosen.defined, units, order.arguments)
+        origin = f"{origin} and the host code" if maps else "the host code"
+        maps = {**of_host, **maps}
+        unread = unread or unread_in_host
+    unknown = [name for name in mapped if name not in maps]
+    if unknown:
         advice = f"state it in a comment, as in {tensor_map.EXAMPLE}"
-        reason = f"the tensor map {' and '.join(missing_names)} isn't known: {advice}"
+        reason = f"the box of {' and '.join(unknown)} isn't known: {advice}"
         return _ParameterOrder((), ["; ".join(filter(None, (unread, reason)))], order.warnings)
-    lines = [f"tensor map {parameter.name}: {maps[parameter.name]}" for parameter in mapped]
+    lines = [f"tensor map {name}: {maps[name]}; from {origin}" for name in mapped]
     return replace(
-        order,
-        adapted=[*order.adapted, f"{'; '.join(lines)}; from {origin}"],
-        maps=tuple(maps[parameter.name] for parameter in mapped),
+        order, adapted=[*order.adapted, *lines], maps=tuple(maps[name] for name in mapped)
     )
+
+
+def _maps_in_comments(request: SourceRequest, chosen: _Chosen) -> tuple[dict[str, MatrixMap], str]:
+    """Return the tensor maps that comments state, and why others aren't read or ""."""
+    names = {**chosen.unit.constants, **chosen.defined.constants}
+    names |= dict(zip(chosen.defined.template, split_list(chosen.instance), strict=False))
+    for name in (*signature.SIZE_NAMES, *chosen.template):
+        names.pop(name, None)
+    return tensor_map.from_comments(_text_about_maps(request, chosen), names, chosen.template)
 
 
 def _launch_of_source(

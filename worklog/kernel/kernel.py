@@ -32,7 +32,7 @@ from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubjec
 from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
-from worklog.kernel.tensor_map import TensorMap, bound_maps, rules_of_maps
+from worklog.kernel.tensor_map import MatrixMap, bound_maps, rules_of_maps
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, SINGLE, Domain, Matrix, PrecisionClass, Shape, Types
 
@@ -69,7 +69,7 @@ class Kernel:
     types: Types = SINGLE  # the formats of A, B and C
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
-    maps: tuple[TensorMap, ...] = ()  # of the arguments that are tensor maps, in order
+    maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps, in order
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
@@ -637,6 +637,7 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
         "workspace": kernel.workspace,
+        "tensor_maps": {tensor_map.parameter: str(tensor_map) for tensor_map in kernel.maps},
     }
     if kernel.arguments != signature.SGEMM_ARGUMENTS:
         launch["arguments"] = list(kernel.arguments)

@@ -177,7 +177,8 @@ def _run_blocks(
     weights: numbers of the blocks, each with the number of blocks that it stands for
     """
     a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
-    arguments = kernel.bind(shape, 1.0, a, b, beta, c, Pointer(None, kernel.workspace_bytes(shape)))
+    workspace = Pointer(None, kernel.workspace_bytes(shape))
+    arguments = emulated.with_maps(kernel.bind(shape, 1.0, a, b, beta, c, workspace))
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():
         blocks_by_weight[weight].append(number)

@@ -344,8 +344,8 @@ def matrix_of(name: str) -> str:
 
 def matrix_of_map(name: str) -> str:
     """Return A, B or C for a tensor map's name such as tma_a, "" for another name."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z]", name)
-    left = [word.upper() for word in words if word.lower() not in _MAP_WORDS]
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z]", name)
+    left = [part.upper() for part in parts if part.lower() not in _MAP_WORDS]
     return left[0] if len(left) == 1 and left[0] in MATRICES else ""
 
 

@@ -24,7 +24,7 @@ from worklog.kernel.host import (
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
 from worklog.kernel.source import filled, split_list, uncommented
-from worklog.kernel.tensor_map import TensorMap, labelled
+from worklog.kernel.tensor_map import MatrixMap, labelled
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs.text import a_few
 
@@ -218,8 +218,10 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
 
 def tensor_maps(
     defined: Definition, units: Iterable[Unit], values: Sequence[str]
-) -> tuple[dict[str, TensorMap], str]:
-    """Return the tensor maps that host code passes, by parameter, and why others aren't read or "".
+) -> tuple[dict[str, MatrixMap], str]:
+    """Return the tensor maps that host code passes, by parameter.
+
+    Also return why others aren't read, or "".
 
     values: of each parameter
     """
@@ -227,7 +229,7 @@ def tensor_maps(
     unread = ""
     for unit in units:
         code = _host_code(unit, defined, values)
-        choices = dict[tuple[TensorMap, ...], None]()
+        choices = dict[tuple[MatrixMap, ...], None]()
         for launch in code.launches:
             names = launch.names(labels)
             choices[tuple(labelled(passed, names) for passed in launch.maps)] = None

@@ -18,6 +18,7 @@ from worklog.errors import BadSetting
 from worklog.kernel.launch import stated
 from worklog.kernel.signature import (
     ADDRESS_OF_MAP,
+    MAP_OF,
     MATRICES,
     SIZE_NAMES,
     is_map,
@@ -32,6 +33,7 @@ EXAMPLE = "// tensor maps: tma_a = A, box 64 x 32 of float, swizzle 128B; tma_b 
 SIZES = {"A": ("K", "M"), "B": ("N", "K"), "C": ("N", "M")}
 SWIZZLES = (0, 32, 64, 128)  # bytes
 PROMOTIONS = (0, 64, 128, 256)  # bytes
+DRIVER_TYPES = {"float16": 6, "float32": 7, "bfloat16": 9}  # of cuda.h's CUtensorMapDataType
 MOST_DIMENSIONS = 5
 MOST_IN_A_BOX = 256  # elements along a dimension
 GRAIN = 16  # bytes, of addresses, strides and the box's innermost dimension
@@ -39,7 +41,7 @@ STEPS = (1, 2, 4, 8, 16)  # of a size in the domain
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class MatrixMap:
     """A tensor map, in terms of M, N and K and of the template's parameters.
 
     All sequences of dimensions begin with the innermost one, as for the driver.
@@ -58,7 +60,7 @@ class TensorMap:
     def __str__(self) -> str:
         text = f"box {' x '.join(reversed(self.box))} of {self.format.cuda}"
         if self.sizes:
-            text += f" of {' x '.join(reversed(self.sizes))}"
+            text += f" in {' x '.join(reversed(self.sizes))}"
         if self.swizzle:
             text += f", swizzle {self.swizzle}B"
         if self.promotion:
@@ -80,7 +82,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class MapLayout:
-    """A tensor map without its address. Its fields are as in TensorMap."""
+    """A tensor map without its address. Its fields are as in MatrixMap."""
 
     format: Format
     sizes: tuple[int, ...]
@@ -120,8 +122,8 @@ class BoundMap:
 
 
 @lru_cache(maxsize=1024)  # a timed launch parses nothing
-def _layout(tensor_map: TensorMap, matrix: str, names: tuple[tuple[str, int], ...]) -> MapLayout:
-    """Return the map of a matrix at some sizes, as TensorMap.layout."""
+def _layout(tensor_map: MatrixMap, matrix: str, names: tuple[tuple[str, int], ...]) -> MapLayout:
+    """Return the map of a matrix at some sizes, as MatrixMap.layout."""
     values = dict(names)
 
     def numbers(texts: Sequence[str]) -> tuple[int, ...]:
@@ -152,7 +154,7 @@ def _layout(tensor_map: TensorMap, matrix: str, names: tuple[tuple[str, int], ..
 
 
 def bound_maps(
-    maps: Sequence[TensorMap],
+    maps: Sequence[MatrixMap],
     arguments: Sequence[str],
     buffers: Mapping[str, Any],
     names: Mapping[str, int],
@@ -162,7 +164,7 @@ def bound_maps(
     maps: of the arguments that are maps, in order
     buffers: A, B and C
     names: values of M, N, K and of the template's parameters
-    Raises BadSetting, as TensorMap.layout.
+    Raises BadSetting, as MatrixMap.layout.
     """
     for tensor_map, argument in _mapped(maps, arguments):
         matrix = mapped_matrix(argument)
@@ -171,25 +173,36 @@ def bound_maps(
         yield BoundMap(buffers[matrix], matrix, layout, is_pointer)
 
 
-def _mapped(maps: Sequence[TensorMap], arguments: Sequence[str]) -> Iterator[tuple[TensorMap, str]]:
+def is_map_by_value(argument: str) -> bool:
+    """Return whether an argument is a tensor map itself, not its address."""
+    return argument.startswith(MAP_OF)
+
+
+def _mapped(maps: Sequence[MatrixMap], arguments: Sequence[str]) -> Iterator[tuple[MatrixMap, str]]:
     """Yield each map with the argument that it is for."""
     yield from zip(maps, filter(is_map, arguments), strict=True)
 
 
-def from_comments(text: str, names: Mapping[str, str]) -> tuple[dict[str, TensorMap], str]:
-    """Return the maps that comments state, by parameter, and why others aren't read or "".
+def from_comments(
+    text: str, names: Mapping[str, str], template: Mapping[str, int]
+) -> tuple[dict[str, MatrixMap], str]:
+    """Return the maps that comments state, by parameter.
 
-    They are as in EXAMPLE: rows by columns. "= A" is for a parameter whose name doesn't say it.
+    Also return why others aren't read, or "". Maps are as in EXAMPLE: rows by columns. "= A" is
+    for a parameter whose name doesn't say it.
 
     text: the lines whose comments may be about the kernel
     names: expressions of constants
+    template: values of the template's parameters
     """
-    maps = dict[str, TensorMap]()
+    maps = dict[str, MatrixMap]()
     unread = ""
     for statement in stated(text, LABEL):
         for part in statement.split(";"):
             try:
                 tensor_map = _of_text(part.strip(), names)
+                for size in tensor_map.box:
+                    evaluate(size, template)
             except BadSetting as error:
                 unread = f"the tensor map {part.strip()!r} in a comment isn't read: {error}"
             else:
@@ -206,13 +219,13 @@ def matrices_in_comments(text: str) -> dict[str, str]:
     return matrices
 
 
-def _of_text(text: str, names: Mapping[str, str]) -> TensorMap:
+def _of_text(text: str, names: Mapping[str, str]) -> MatrixMap:
     """Return the map that a part of a comment states. Raises BadSetting."""
     first, *fields = split_list(text)
     head = re.fullmatch(r"(\w+)(?:\s*=\s*[ABC])?", first)
     if head is None:
         raise BadSetting(f"{first!r} is no parameter: write it as in {EXAMPLE}")
-    tensor_map = TensorMap(head[1], ())
+    tensor_map = MatrixMap(head[1], ())
     for field in fields:
         tensor_map = _with_field(tensor_map, field, names)
     if not tensor_map.box:
@@ -220,7 +233,7 @@ def _of_text(text: str, names: Mapping[str, str]) -> TensorMap:
     return tensor_map
 
 
-def _with_field(tensor_map: TensorMap, field: str, names: Mapping[str, str]) -> TensorMap:
+def _with_field(tensor_map: MatrixMap, field: str, names: Mapping[str, str]) -> MatrixMap:
     """Return a map with a field of a comment, such as "swizzle 128B". Raises BadSetting."""
     kind, _, value = field.partition(" ")
     number = int(value.removesuffix("B")) if re.fullmatch(r"\d+B?", value) else -1
@@ -248,7 +261,7 @@ _FIELDS = (
 )
 
 
-def types_of_maps(maps: Sequence[TensorMap], arguments: Sequence[str], types: Types) -> Types:
+def types_of_maps(maps: Sequence[MatrixMap], arguments: Sequence[str], types: Types) -> Types:
     """Return the formats of A, B and C, with those of matrices that have maps.
 
     types: of the other matrices
@@ -268,7 +281,7 @@ def types_of_maps(maps: Sequence[TensorMap], arguments: Sequence[str], types: Ty
 
 
 def rules_of_maps(
-    maps: Sequence[TensorMap], arguments: Sequence[str], template: Mapping[str, int]
+    maps: Sequence[MatrixMap], arguments: Sequence[str], template: Mapping[str, int]
 ) -> list[str]:
     """Return the rules of the domain that the driver has for maps.
 
@@ -306,7 +319,7 @@ def _rules_of_stride(stride: str, template: Mapping[str, int]) -> Iterator[str]:
                 break
 
 
-def labelled(tensor_map: TensorMap, names: Mapping[str, str]) -> TensorMap:
+def labelled(tensor_map: MatrixMap, names: Mapping[str, str]) -> MatrixMap:
     """Return a map of host code in terms of M, N and K.
 
     names: the label of each variable in its texts

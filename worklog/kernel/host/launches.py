@@ -40,7 +40,7 @@ from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import UNREAD_LAUNCH
 from worklog.kernel.signature import SIZE_NAMES
 from worklog.kernel.source import filled, text_of
-from worklog.kernel.tensor_map import TensorMap
+from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit, without_macros
 from worklog.runs.text import a_few
 
@@ -81,7 +81,7 @@ class HostLaunch:
     rules: tuple[str, ...]
     # Lines of statements that may prevent the launch at some sizes.
     unread_guards: tuple[int, ...]
-    maps: tuple[TensorMap, ...] = ()  # that it passes
+    maps: tuple[MatrixMap, ...] = ()  # that it passes
     unread_map: str = ""  # why a tensor map isn't in `maps`
 
     def names(self, labels: Sequence[str]) -> dict[str, str]:
@@ -363,7 +363,7 @@ def _described(
     for axis in range(3):
         grid.append(fitted(launched_sizes, records["grid"][:, axis].astype(np.int64), names))
     shared = np.unique(records["shared"])
-    maps: tuple[TensorMap, ...] = ()
+    maps: tuple[MatrixMap, ...] = ()
     unread_map = ""
     try:
         maps = passed_maps(target, launched_sizes, records, names)

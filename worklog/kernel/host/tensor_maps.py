@@ -12,19 +12,19 @@ from worklog.kernel.host.fit import Integers, fitted
 from worklog.kernel.host.records import MAX_MAPS, Records
 from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.source import nodes, text_of
-from worklog.kernel.tensor_map import PROMOTIONS, SWIZZLES, TensorMap
+from worklog.kernel.tensor_map import DRIVER_TYPES, PROMOTIONS, SWIZZLES, MatrixMap
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import FORMATS
 
 ENCODE = "cuTensorMapEncodeTiled"
 ARGUMENTS_OF_ENCODE = 12
-FORMAT_NAMES = {6: "float16", 7: "float32", 9: "bfloat16"}  # by cuda.h's CUtensorMapDataType
+FORMAT_NAMES = {number: name for name, number in DRIVER_TYPES.items()}
 STATED_ONCE = ("rank", "type", "interleave", "swizzle", "promotion", "fill")
 
 
 def passed_maps(
     target: Definition, sizes: Integers, records: Records, names: Sequence[str]
-) -> tuple[TensorMap, ...]:
+) -> tuple[MatrixMap, ...]:
     """Return the tensor maps of a kernel's launches, in the order of its parameters.
 
     sizes: of each record
@@ -34,7 +34,7 @@ def passed_maps(
     parameters = [parameter for parameter in target.parameters if parameter.type == MAP_TYPE]
     if len(parameters) > MAX_MAPS:
         raise BadSetting(f"the kernel takes more than {MAX_MAPS} tensor maps")
-    maps = list[TensorMap]()
+    maps = list[MatrixMap]()
     for number, parameter in enumerate(parameters):
         encoded = records["maps"][:, number]
         try:
@@ -44,7 +44,7 @@ def passed_maps(
     return tuple(maps)
 
 
-def _read(parameter: str, encoded: Any, sizes: Integers, names: Sequence[str]) -> TensorMap:
+def _read(parameter: str, encoded: Any, sizes: Integers, names: Sequence[str]) -> MatrixMap:
     """Return the map that is encoded in records. Raises BadSetting.
 
     sizes, names: as for passed_maps
@@ -72,7 +72,7 @@ def _read(parameter: str, encoded: Any, sizes: Integers, names: Sequence[str]) -
 
     rank = int(first["rank"])
     steps = texts("steps", rank)
-    return TensorMap(
+    return MatrixMap(
         parameter=parameter,
         box=texts("box", rank),
         format=format_,
@@ -100,4 +100,3 @@ def encoding_lines(unit: Unit) -> list[int]:
             if line and (is_call or callee.endswith(ENCODE)):
                 lines.append(line)
     return sorted({*lines})
-
