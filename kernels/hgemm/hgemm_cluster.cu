@@ -1,5 +1,5 @@
 // Clusters
-// Run:     worklog check kernels/hgemm/hgemm_cluster.cu --emulate
+// Run:     worklog run kernels/hgemm/hgemm_cluster.cu
 //
 // Before:  a block fetched 48 kB per stage, the same tile of B as the block with the next rows. It
 //          ended after its tile, and nothing multiplied while it stored that.
@@ -19,8 +19,9 @@
 // Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
 // Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B
 //
-// Any even number of blocks computes all pairs of tiles, of 2 * BM
-// rows; one block per multiprocessor is best. hopper.cuh has the layout of a stage.
+// Any even number of blocks computes all pairs of tiles: one per multiprocessor, or fewer. In a
+// block, one thread copies, and two warp groups multiply 64 rows each. hopper.cuh has the layout of
+// a stage.
 
 #include "hopper.cuh"
 
@@ -48,7 +49,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
   const int rank = blockIdx.x % 2;
   const int stages = (K + BK - 1) / BK, row_pairs = (M + 2 * BM - 1) / (2 * BM);
   const int columns = (N + BN - 1) / BN, pairs = row_pairs * columns;
-  // As few clusters as need no more rounds. The others leave them their share of the power.
+  // As few clusters as need no more rounds: the others would only take power from them.
   const int clusters = gridDim.x / 2, rounds = (pairs + clusters - 1) / clusters;
   const int workers = (pairs + rounds - 1) / rounds;
   const int first_pair = (int)blockIdx.x / 2 < workers ? blockIdx.x / 2 : pairs;

@@ -1,12 +1,12 @@
 // Halves on tensor cores
-// Run:     worklog check kernels/hgemm/hgemm_mma.cu --emulate
+// Run:     worklog run kernels/hgemm/hgemm_mma.cu
 //
 // Now:     warps multiply with mma.sync, whose operands ldmatrix reads from swizzled tiles in
 //          shared memory. cp.async keeps STAGES - 1 tiles of K under way.
 // Why:     ldmatrix reads a 16 x 16 operand with one instruction, and transposes B's. A warp reads
 //          the next operands while it multiplies, also across the barrier between two tiles.
-// Costs:   each warp reads its own operands: 16 x 64 of A and B for 32 products, or 80 bytes per
-//          clock and multiprocessor at the rate of mma.sync. Hopper has more with wgmma.
+// Costs:   each warp reads its own operands: a tile of A is read BN / WN times from shared memory,
+//          and a tile of B BM / WM times. Hopper's full rate needs wgmma.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_80.
 // Tile:    BM=128 BN=256 BK=32 WM=64 WN=64 STAGES=4
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32

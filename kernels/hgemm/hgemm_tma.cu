@@ -1,5 +1,5 @@
 // Tensor maps
-// Run:     worklog check kernels/hgemm/hgemm_tma.cu --emulate
+// Run:     worklog run kernels/hgemm/hgemm_tma.cu
 //
 // Before:  128 threads issued 24 copies each per stage, and kept an address for each of them.
 // Now:     one thread issues a copy per box of a matrix: one of A and BN / 64 of B per stage. The
