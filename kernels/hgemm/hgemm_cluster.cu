@@ -14,7 +14,7 @@
 // Launch:  grid 132   block 384   shared STAGES * ((BM + BN) * 128 + 16) + 8
 // After:   CUTLASS's cooperative kernel (include/cutlass/gemm/kernel/
 //          sm90_gemm_tma_warpspecialized_cooperative.hpp) with clusters of 2 x 1, and
-//          github.com/pranjalssh/fast.cu (examples/matmul/matmul_9.cuh).
+//          github.com/pranjalssh/fast.cu (examples/matmul/matmul_12.cuh).
 //
 // Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
 // Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B

@@ -13,7 +13,7 @@ constexpr int PANEL_BYTES = BK * LINE_BYTES;  // 64 columns of B
 // each. Piece p of line number i lies at p ^ i % 8: the swizzle of 128 bytes. PTX ISA, "Strides":
 // for a matrix in rows ("MN-major"), the leading dimension byte offset goes from panel to panel,
 // and the stride from 8 lines to the next 8. So do the canonical layouts of CUTLASS
-// (include/cute/arch/mma_sm90_desc.hpp).
+// (include/cute/atom/mma_traits_sm90_gmma.hpp).
 __device__ __forceinline__ int place_in_a(int row, int piece) {
   return row * LINE_BYTES + (piece ^ row % 8) * 16;
 }

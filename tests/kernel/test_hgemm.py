@@ -49,6 +49,19 @@ def test_the_kernels_pass(name):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
+        ("hgemm_mma", "BM=128 BN=256 BK=32", "BM=128 BN=128 BK=64"),
+        ("hgemm_tma", "BN=256 STAGES=4", "BN=128 STAGES=6"),
+        ("hgemm_cluster", "BN=256 STAGES=4 GROUP=8 SKEW=2", "BN=128 STAGES=3 GROUP=1 SKEW=0"),
+    ],
+)
+def test_other_tiles_pass(edited, name, old, new):
+    verdict = checked(edited(name, old, new)).verdict
+    assert verdict.accepted, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
         ("hgemm_mma", '"n"(STAGES - 2)', '"n"(STAGES - 1)'),
         ("hgemm_mma", "    __syncthreads();  // wait: all copies", "    // wait: all copies"),
         ("hgemm_mma", "place_in_a(row + 16 * i + lane % 16", "place_in_a(row + 8 * i + lane % 16"),
