@@ -25,11 +25,6 @@
 
 #include "hopper.cuh"
 
-__device__ __forceinline__ void meet_cluster() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
 template <int BM, int BN, int STAGES, int GROUP, int SKEW>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     hgemm_cluster(int M, int N, int K, const __grid_constant__ CUtensorMap a_map,
@@ -64,7 +59,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     init(ahead, 4);  // a lane of each warp of the first warp group
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  meet_cluster();  // the mbarriers must be initialised before the other block uses them
+  // Wait: the mbarriers must be initialised before the other block uses them.
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 
   // GROUP pairs of rows are walked column by column, so that the blocks at work share them in L2.
   auto row_and_column = [&](int pair, int& row, int& col) {
@@ -77,7 +74,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == 0 && elected()) {
-      for (int pair = first_pair, step = 0; pair < pairs; pair += workers) {
+      int step = 0;
+      for (int pair = first_pair; pair < pairs; pair += workers) {
         int row, col;
         row_and_column(pair, row, col);
         for (int s = 0; s < stages; ++s, ++step) {
@@ -92,6 +90,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         full[slot]);
           }
         }
+      }
+      // The block stays until the other one has arrived for the last time at its mbarriers.
+      for (int end = step + STAGES; step < end; ++step) {
+        wait(empty[step % STAGES], step / STAGES % 2 ^ 1);
       }
     }
   } else {
@@ -121,6 +123,4 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
       store_rows(C, M, N, row + (warp - 4) * 16, col, acc, lane);
     }
   }
-  __syncwarp();
-  meet_cluster();  // the other block may still arrive at this one's mbarriers
 }
