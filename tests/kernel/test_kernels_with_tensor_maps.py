@@ -9,9 +9,11 @@ import pytest
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.tensor_maps import encode as encode_map
 from worklog.kernel import Kernel
+from worklog.kernel.prediction import count_all
 from worklog.kernel.signature import matrix_of_map
 from worklog.problem import Shape
 from worklog.runner.check import check
+from worklog.viewer.trace import executed
 
 FOLDER = Path(__file__).with_name("tensor_maps")
 RIGHT = {
@@ -194,3 +196,36 @@ def test_the_emulators_map_is_of_the_matrix_at_its_address():
         True
     ] * 2
     assert maps[0].layout is right.bind(Shape(32, 32, 32), 1.0, b, a, 0.0, c)[0].layout
+
+
+CACHED = """
+CUtensorMap *cached_a = 0, *cached_b = 0;
+int cached_m = 0;
+void launch(int M, int N, int K, float alpha, float* A, float* B, float beta, float* C) {
+  if (!cached_a) {
+    cached_a = make_map(A, M, K);
+    cached_b = make_map(B, K, N);
+    cached_m = M;
+  }
+  assert(M == cached_m);
+  gemm_tma<<<dim3(N / TILE, M / TILE), dim3(32, 8)>>>(cached_a, cached_b, C, M, N, K, alpha, beta);
+}
+"""
+
+
+def test_maps_that_host_code_keeps_for_the_next_launch_are_read():
+    """Each run of the host code starts with new variables."""
+    source = (FOLDER / "float_pointer.cu").read_text(encoding="utf-8")
+    cached = Kernel.from_source(source[: source.index("void launch(")] + CACHED)
+    assert cached.maps == kernel("float_pointer").maps
+    assert cached.grid == "N / 32, M / 32"
+
+
+def test_predictions_and_traces_have_the_traffic_of_maps():
+    shape = Shape(64, 64, 64)
+    for name, nbytes in (("half_wgmma", 2 * 64 * 64 * 2), ("float_pointer", 4 * 2 * 64 * 32 * 4)):
+        right = kernel(name)
+        run = executed(right, shape)
+        assert not run.result.findings
+        counts = count_all(run.code, right, shape)
+        assert sum(line.global_load.bytes for line in counts.values()) == nbytes
