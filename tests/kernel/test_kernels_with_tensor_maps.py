@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.tensor_maps import encode as encode_map
 from worklog.kernel import Kernel
@@ -229,3 +230,27 @@ def test_predictions_and_traces_have_the_traffic_of_maps():
         assert not run.result.findings
         counts = count_all(run.code, right, shape)
         assert sum(line.global_load.bytes for line in counts.values()) == nbytes
+
+
+def test_a_map_by_value_needs_grid_constant():
+    """Without it, the kernel takes the address of a copy in local memory, which TMA can't read."""
+    copied = kernel(
+        "float_comment", ("const __grid_constant__ CUtensorMap tma_a", "CUtensorMap tma_a")
+    )
+    assert copied.arguments[0] == "map of A"
+    with pytest.raises(UnsupportedInstruction, match="const __grid_constant__ CUtensorMap"):
+        check(copied, on="emulated", seed=1, quick=True)
+
+
+def test_a_map_of_a_column_major_matrix_has_a_warning():
+    source = ("map_of<BK, BN>(B, K, N)", "map_of<BN, BK>(B, N, K)")
+    assert kernel("half_wgmma", source).warnings[0].startswith("tma_b maps B as N x K")
+    assert "row-major" not in " ".join(kernel("half_wgmma").warnings)
+
+
+def test_a_swizzle_that_the_emulator_does_not_have_is_no_failure():
+    wide = kernel("half_swizzled", ("swizzle 64B", "swizzle 128B"))
+    with pytest.raises(
+        UnsupportedInstruction, match="of 64 bytes are shorter than its swizzle"
+    ):
+        check(wide, on="emulated", seed=1, quick=True)
