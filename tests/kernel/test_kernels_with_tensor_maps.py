@@ -250,7 +250,5 @@ def test_a_map_of_a_column_major_matrix_has_a_warning():
 
 def test_a_swizzle_that_the_emulator_does_not_have_is_no_failure():
     wide = kernel("half_swizzled", ("swizzle 64B", "swizzle 128B"))
-    with pytest.raises(
-        UnsupportedInstruction, match="of 64 bytes are shorter than its swizzle"
-    ):
+    with pytest.raises(UnsupportedInstruction, match="of 64 bytes are shorter than its swizzle"):
         check(wide, on="emulated", seed=1, quick=True)

@@ -189,12 +189,15 @@ def _mapped(maps: Sequence[MatrixMap], arguments: Sequence[str]) -> Iterator[tup
 
 
 def transposed(maps: Sequence[MatrixMap], arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each map of a column-major matrix: the gate passes row-major ones."""
+    """Yield a line for each map of a column-major matrix.
+
+    The gate passes row-major matrices.
+    """
     for tensor_map, argument in _mapped(maps, arguments):
         matrix = mapped_matrix(argument)
         columns, rows = SIZES[matrix]
-        named = [{*re.findall(r"\b[MNK]\b", size)} for size in tensor_map.sizes_of(matrix)]
-        if named == [{rows}, {columns}]:
+        sizes = [{*re.findall(r"\b[MNK]\b", size)} for size in tensor_map.sizes_of(matrix)]
+        if sizes == [{rows}, {columns}]:
             yield (
                 f"{tensor_map.parameter} maps {matrix} as {columns} x {rows}, and the gate passes "
                 f"it row-major, {rows} x {columns}"
