@@ -6,12 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.tensor_maps import encode as encode_map
 from worklog.kernel import Kernel
+from worklog.kernel.prediction import count_all
 from worklog.kernel.signature import matrix_of_map
+from worklog.kernel.trial import completed
 from worklog.problem import Shape
 from worklog.runner.check import check
+from worklog.viewer.trace import executed
 
 FOLDER = Path(__file__).with_name("tensor_maps")
 RIGHT = {
@@ -145,8 +149,8 @@ def test_unclear_names_are_stated_in_a_comment_or_by_an_option():
     source = (FOLDER / "float_comment.cu").read_text(encoding="utf-8").replace(COMMENT, "")
     renamed = source.replace("tma_a", "first").replace("tma_b", "second")
     assert not Kernel.from_source(renamed).arguments
-    with pytest.raises(BadSetting, match="--args"):
-        Kernel.from_source(renamed).require_launch()
+    with pytest.raises(BadSetting, match=r"--args .*// tensor maps: first = A"):
+        completed(Kernel.from_source(renamed)).require_launch()  # no trial takes place
     comment = "// tensor maps: first = A, box 32 x 32; second = B, box 32 x 32\n"
     assert Kernel.from_source(comment + renamed).arguments[:2] == ("map of A", "map of B")
     without_matrices = comment.replace("= A,", ",").replace("= B,", ",")
@@ -194,3 +198,58 @@ def test_the_emulators_map_is_of_the_matrix_at_its_address():
         True
     ] * 2
     assert maps[0].layout is right.bind(Shape(32, 32, 32), 1.0, b, a, 0.0, c)[0].layout
+
+
+CACHED = """
+CUtensorMap *cached_a = 0, *cached_b = 0;
+int cached_m = 0;
+void launch(int M, int N, int K, float alpha, float* A, float* B, float beta, float* C) {
+  if (!cached_a) {
+    cached_a = make_map(A, M, K);
+    cached_b = make_map(B, K, N);
+    cached_m = M;
+  }
+  assert(M == cached_m);
+  gemm_tma<<<dim3(N / TILE, M / TILE), dim3(32, 8)>>>(cached_a, cached_b, C, M, N, K, alpha, beta);
+}
+"""
+
+
+def test_maps_that_host_code_keeps_for_the_next_launch_are_read():
+    """Each run of the host code starts with new variables."""
+    source = (FOLDER / "float_pointer.cu").read_text(encoding="utf-8")
+    cached = Kernel.from_source(source[: source.index("void launch(")] + CACHED)
+    assert cached.maps == kernel("float_pointer").maps
+    assert cached.grid == "N / 32, M / 32"
+
+
+def test_predictions_and_traces_have_the_traffic_of_maps():
+    shape = Shape(64, 64, 64)
+    for name, nbytes in (("half_wgmma", 2 * 64 * 64 * 2), ("float_pointer", 4 * 2 * 64 * 32 * 4)):
+        right = kernel(name)
+        run = executed(right, shape)
+        assert not run.result.findings
+        counts = count_all(run.code, right, shape)
+        assert sum(line.global_load.bytes for line in counts.values()) == nbytes
+
+
+def test_a_map_by_value_needs_grid_constant():
+    """Without it, the kernel takes the address of a copy in local memory, which TMA can't read."""
+    copied = kernel(
+        "float_comment", ("const __grid_constant__ CUtensorMap tma_a", "CUtensorMap tma_a")
+    )
+    assert copied.arguments[0] == "map of A"
+    with pytest.raises(UnsupportedInstruction, match="const __grid_constant__ CUtensorMap"):
+        check(copied, on="emulated", seed=1, quick=True)
+
+
+def test_a_map_of_a_column_major_matrix_has_a_warning():
+    source = ("map_of<BK, BN>(B, K, N)", "map_of<BN, BK>(B, N, K)")
+    assert kernel("half_wgmma", source).warnings[0].startswith("tma_b maps B as N x K")
+    assert "row-major" not in " ".join(kernel("half_wgmma").warnings)
+
+
+def test_a_swizzle_that_the_emulator_does_not_have_is_no_failure():
+    wide = kernel("half_swizzled", ("swizzle 64B", "swizzle 128B"))
+    with pytest.raises(UnsupportedInstruction, match="of 64 bytes are shorter than its swizzle"):
+        check(wide, on="emulated", seed=1, quick=True)

@@ -178,8 +178,16 @@ def with_maps(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _tensor_map(bound: BoundMap) -> memory.TensorMap:
-    """Return a tensor map of a buffer, an array or a pointer as an argument. Raises BadLaunch."""
+    """Return a tensor map of a buffer, an array or a pointer as an argument.
+
+    Raises BadLaunch, and UnsupportedInstruction for a map that only a GPU has.
+    """
     layout = bound.layout
+    if layout.swizzle > layout.row_bytes:
+        raise UnsupportedInstruction(
+            f"the emulator doesn't support a box of {bound.matrix} whose rows of "
+            f"{layout.row_bytes} bytes are shorter than its swizzle of {layout.swizzle} bytes"
+        )
     buffer = bound.buffer
     if isinstance(buffer, EmulatedBuffer):
         buffer = _pointer(buffer, bound.matrix)

@@ -358,8 +358,12 @@ def _with_maps(request: SourceRequest, chosen: _Chosen, order: _ParameterOrder) 
         reason = f"the box of {' and '.join(unknown)} isn't known: {advice}"
         return _ParameterOrder((), ["; ".join(filter(None, (unread, reason)))], order.warnings)
     lines = [f"tensor map {name}: {maps[name]}; from {origin}" for name in mapped]
+    passed = tuple(maps[name] for name in mapped)
     return replace(
-        order, adapted=[*order.adapted, *lines], maps=tuple(maps[name] for name in mapped)
+        order,
+        adapted=[*order.adapted, *lines],
+        warnings=[*order.warnings, *tensor_map.transposed(passed, order.arguments)],
+        maps=passed,
     )
 
 

@@ -281,16 +281,23 @@ def _by_name(
     if not all(values) or not _has_matrices(declared, values):
         names = ", ".join(parameter.name for parameter in declared)
         template = ",".join(value or "?" for value in values)
-        if "map" in kinds and all(values):
+        if "map" in kinds:
             raise BadSetting(
-                f"{file}: {function}({names}): passed as ({template}): the gate passes A, B and C, "
-                "each as a pointer or as tensor maps: give the order, as in --args 'A,B,C,M,N,K'"
+                f"{file}: {function}({names}) is read as ({template}): the gate passes A, B and C, "
+                "each as a pointer or as tensor maps: give the order, as in --args 'A,B,C,M,N,K', "
+                "or state the matrices of tensor maps in a comment, as in // tensor maps: "
+                f"{_first_map(declared)} = A, box 64 x 32 of float"
             )
         raise UnclearOrder(
             f"{file}: {function}({names}): the names don't say which parameter is which: "
             f"give one of {', '.join(SGEMM_ARGUMENTS)} for each ?: --args '{template}'"
         )
     return values
+
+
+def _first_map(declared: Sequence[Parameter]) -> str:
+    """Return the name of the first parameter that is a tensor map."""
+    return next(parameter.name for parameter in declared if parameter.type == MAP_TYPE)
 
 
 def _kind(parameter: Parameter) -> str:

@@ -93,6 +93,11 @@ class MapLayout:
     promotion: int
     has_nan: bool
 
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a box along its innermost dimension."""
+        return self.box[0] * self.format.itemsize
+
     def mistake(self) -> str:
         """Describe why cuTensorMapEncodeTiled doesn't make the map; "" if it does."""
         dimensions = len(self.sizes)
@@ -100,11 +105,11 @@ class MapLayout:
             return f"the box has {len(self.box)} dimensions, and the tensor has {dimensions}"
         if not all(1 <= size <= MOST_IN_A_BOX for size in self.box):
             return f"a box has 1 to {MOST_IN_A_BOX} elements along each dimension"
-        inner = self.box[0] * self.format.itemsize
-        if inner % GRAIN:
-            return f"a row of the box has {inner} bytes, which is no multiple of {GRAIN}"
-        if self.swizzle and inner > self.swizzle:
-            return f"a row of the box has {inner} bytes, more than the swizzle's {self.swizzle}"
+        row = f"a row of the box has {self.row_bytes} bytes"
+        if self.row_bytes % GRAIN:
+            return f"{row}, which is no multiple of {GRAIN}"
+        if self.swizzle and self.row_bytes > self.swizzle:
+            return f"{row}, more than the swizzle's {self.swizzle}"
         for stride in self.strides:
             if stride % GRAIN:
                 return f"its rows are {stride} bytes apart, which is no multiple of {GRAIN}"
@@ -181,6 +186,22 @@ def is_map_by_value(argument: str) -> bool:
 def _mapped(maps: Sequence[MatrixMap], arguments: Sequence[str]) -> Iterator[tuple[MatrixMap, str]]:
     """Yield each map with the argument that it is for."""
     yield from zip(maps, filter(is_map, arguments), strict=True)
+
+
+def transposed(maps: Sequence[MatrixMap], arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each map of a column-major matrix.
+
+    The gate passes row-major matrices.
+    """
+    for tensor_map, argument in _mapped(maps, arguments):
+        matrix = mapped_matrix(argument)
+        columns, rows = SIZES[matrix]
+        sizes = [{*re.findall(r"\b[MNK]\b", size)} for size in tensor_map.sizes_of(matrix)]
+        if sizes == [{rows}, {columns}]:
+            yield (
+                f"{tensor_map.parameter} maps {matrix} as {columns} x {rows}, and the gate passes "
+                f"it row-major, {rows} x {columns}"
+            )
 
 
 def from_comments(

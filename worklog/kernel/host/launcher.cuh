@@ -172,6 +172,7 @@ using PFN_cuTensorMapEncodeTiled_v12000 = PFN_cuTensorMapEncodeTiled;
 #ifdef __clang__  // NVRTC knows them
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 enum { cudaEnableDefault };
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice };
 #endif
 namespace worklog {
 template <typename T>
