@@ -25,15 +25,17 @@ from numpy.typing import NDArray
 
 from worklog.emulator.limits import TOO_MANY_BLOCKS
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
+from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
-from worklog.problem import FLOAT32, Format, Shape
+from worklog.problem import FLOAT32, SINGLE, Format, Shape, Types
 from worklog.problem.formats import WORD_BYTES
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
 # CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
+DEFAULT_ALGORITHM = -1  # cublas_api.h, cublasGemmAlgo_t: CUBLAS_GEMM_DEFAULT
 
 CUDA_ERRORS = (
     cupy.cuda.runtime.CUDARuntimeError,
@@ -315,18 +317,20 @@ def captured(stream: Any, launches: Sequence[Callable[[], None]]) -> Any:
 
 
 class Cublas(Runnable):
-    """cuBLAS SGEMM on a device's stream.
+    """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32.
 
     math: "fp32" (the default math on FP32 data) or "tf32" (tensor cores with 10-bit mantissas).
         The gate proves "fp32" by the error level, so CUBLAS_PEDANTIC_MATH isn't needed.
+    types: the formats of A, B and C
     """
 
     program: Program | None = None
     workspace: Any
 
-    def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
+    def __init__(self, device: CudaDevice, math: str = "fp32", *, types: Types = SINGLE) -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
-        self.claimed = math
+        self.claimed = math if types == SINGLE else types.default_precision
+        self.types = types
         with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
@@ -364,6 +368,8 @@ class Cublas(Runnable):
 
     def operands(self, shape: Shape) -> tuple[str, ...]:
         """Return the types that tensor cores get: none in FP32."""
+        if self.types != SINGLE:
+            return tensor_operands(self.types)
         return ("tf32",) if self.claimed == "tf32" else ()
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
@@ -392,7 +398,14 @@ class Cublas(Runnable):
         dense = cublas.CUBLAS_OP_N
         a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
         alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
-        self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
+        sizes = (dense, dense, n, m, k)
+        if self.types == SINGLE:
+            self._call("Sgemm_v2", *sizes, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
+            return
+        a_type, b_type, c_type = (DATA_TYPES[name] for name in self.types.names)
+        factors: tuple[Any, ...] = (alpha_at, b_at, b_type, n, a_at, a_type, k)
+        result: tuple[Any, ...] = (beta_at, c_at, c_type, n)
+        self._call("GemmEx", *sizes, *factors, *result, COMPUTE_32F, DEFAULT_ALGORITHM)
 
     def _call(self, function: str, *arguments: Any) -> None:
         """Call cuBLAS, not through CuPy.

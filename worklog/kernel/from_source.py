@@ -17,7 +17,7 @@ from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
-from worklog.problem import SINGLE, PrecisionClass, Types
+from worklog.problem import Types
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         template=chosen.template,
         rules=rules,
         states_domain=states_domain,
-        claimed=request.claimed or chosen.claims or default_claim(types),
+        claimed=request.claimed or chosen.claims or types.default_precision,
         types=types,
         arguments=order.arguments,
         adapted=tuple(adapted),
@@ -97,14 +97,6 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch),
     )
-
-
-def default_claim(types: Types) -> PrecisionClass:
-    """Return the precision class of a kernel that claims none.
-
-    Matrices of 16 bits are for tensor cores, whose sums are truncated.
-    """
-    return "fp32" if types == SINGLE else "fp32-emulated"
 
 
 def require_arguments(source: Any, shared: Any, **texts: Any) -> None:

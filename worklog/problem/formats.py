@@ -122,11 +122,12 @@ class Types:
         return self.a, self.b, self.c
 
     @property
-    def headers(self) -> tuple[str, ...]:
-        """CUDA's headers that define the types."""
-        by_name = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
-        names = {format_.name for format_ in self.each}
-        return tuple(header for name, header in by_name.items() if name in names)
+    def default_precision(self) -> str:
+        """The precision class of a kernel that claims none.
+
+        Matrices of 16 bits are for tensor cores, whose sums are truncated.
+        """
+        return "fp32" if self == SINGLE else "fp32-emulated"
 
     def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the bytes of A, B and C at these M, N and K."""

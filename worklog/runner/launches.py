@@ -409,7 +409,8 @@ def loop_on(
     """
     sets = 1
     if harness.l2 == "rotate":
-        sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes)
+        set_bytes = sum(session.types.nbytes(shape.sizes))
+        sets = input_sets(set_bytes, session.timeline.l2_bytes)
     checker = session.checker(shape)
     pool = None
     if harness.placement == "varied":
