@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import edges, exact, kept_state, leading, precision, sweeps
+from worklog.gate import batch, bias, edges, exact, kept_state, leading, precision, sweeps
 from worklog.gate.checker import (
     EVERY_LAUNCH,
     REPEATED,
@@ -47,6 +47,7 @@ from worklog.kernel import (
     Program,
     Runnable,
     is_computed,
+    size_of,
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.kernel.nvrtc import compile_cuda
@@ -225,6 +226,10 @@ class SgemmChecker(Checker):
         """Yield the stages that depend on the parameters and the instructions of a kernel."""
         if subject.kernel.leading_dimensions:
             yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
+        if subject.kernel.is_batched:
+            yield self._at_small_shapes(batch.check_batch, subject, part=13)
+        if subject.kernel.bias:
+            yield self._at_small_shapes(bias.check_bias, subject, part=14)
         if self.device.source != "emulated":
             return
         # Here: it imports the emulator, which a GPU's check doesn't need.
@@ -650,7 +655,8 @@ def _bits(argument: str) -> str:
     """Return how PTX declares the parameter of an argument: "f32", "32" or "64"."""
     if argument.startswith(WIDE):
         return "64"
-    return BITS.get(argument, "32" if is_computed(argument) else "64")
+    is_integer = is_computed(argument) or size_of(argument)
+    return BITS.get(argument, "32" if is_integer else "64")
 
 
 def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:

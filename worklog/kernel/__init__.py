@@ -19,10 +19,11 @@ from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceO
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import COLUMNS, MATRICES, VECTORS, WIDE, is_computed
+from worklog.kernel.signature import BIAS, COLUMNS, MATRICES, VECTORS, WIDE, is_computed, size_of
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
+    "BIAS",
     "COLUMNS",
     "COMPILE_OPTIONS",
     "EXAMPLE_GRID",
@@ -53,6 +54,7 @@ __all__ = [
     "loan_of",
     "rung",
     "signature_of",
+    "size_of",
     "source_folder",
     "split_list",
 ]

@@ -255,6 +255,8 @@ class Loaded(Runnable):
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[ReadyLaunch], int]] = {}
         self._former: list[object] = []
+        self.bias: Buffer | None = None
+        self._zeros: dict[int, Buffer] = {}  # a bias of zeros by its length, the last one
         # The launches, unless they depend on the shape.
         own_launches = () if kernel.follows_shape else kernel.passes
         self.passes = [(launch, self._load(launch)) for launch in own_launches]
@@ -313,9 +315,24 @@ class Loaded(Runnable):
         if elements and (self.workspace is None or self.workspace.size < elements):
             self.use_workspace(self.device.upload(np.zeros(elements, np.float32)))
         # The arguments are the same for each launch.
-        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)
+        bias = self._bias_at(shape)
+        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace, bias)
         for _, loaded, grid, threads in launches:
             self.device.launch(loaded, grid, threads, arguments)
+
+    def use_bias(self, buffer: Buffer | None) -> None:
+        """Set the vector that is added from the next launch on; None for zeros."""
+        self.bias = buffer
+
+    def _bias_at(self, shape: Shape) -> Buffer | None:
+        """Return the vector that a launch adds; None if the kernel takes none."""
+        length = 0 if self.bias is not None else self.kernel.bias_length(shape)
+        if not length:
+            return self.bias
+        if length not in self._zeros:
+            zeros = np.zeros(length, np.float32)
+            self._zeros = {length: self.device.upload(zeros, self.kernel.bias_format)}
+        return self._zeros[length]
 
     def repeated(self, *arguments: Any) -> Callable[[], None]:  # noqa: D102
         prepare = getattr(self.device, "prepare", None)  # the emulator's
@@ -323,7 +340,7 @@ class Loaded(Runnable):
             return super().repeated(*arguments)
         shape, *values = arguments
         launches, _ = self.launches_at(shape)
-        bound = launches[0][0].bind(shape, *values, self.workspace)
+        bound = launches[0][0].bind(shape, *values, self.workspace, self._bias_at(shape))
         calls = [prepare(loaded, grid, threads, bound) for _, loaded, grid, threads in launches]
 
         def enqueue_all() -> None:

@@ -468,7 +468,8 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     """Return whether a trial may find an order or a launch, or verify an order by names."""
     if order.is_unclear:
         return True
-    if not order.arguments or signature.WORKSPACE in order.arguments:
+    beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.BIASES}
+    if not order.arguments or not beyond_product.isdisjoint(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)
     is_by_name = not request.args and not signature.is_ladders(order.arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -33,7 +34,17 @@ from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import CLASSES, SINGLE, Domain, Matrix, PrecisionClass, Shape, Types
+from worklog.problem import (
+    CLASSES,
+    FLOAT32,
+    SINGLE,
+    Domain,
+    Format,
+    Matrix,
+    PrecisionClass,
+    Shape,
+    Types,
+)
 
 MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
@@ -66,6 +77,7 @@ class Kernel:
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     types: Types = SINGLE  # the formats of A, B and C
+    batch: int = 1  # products of a launch
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
@@ -282,6 +294,38 @@ class Kernel:
             return {}
         return signature.row_lengths(self.definition.parameters, self.arguments)
 
+    @property
+    def batch_strides(self) -> dict[int, str]:
+        """The matrix of each distance between the matrices of a batch, by place."""
+        if signature.is_ladders(self.arguments):
+            return {}
+        return signature.batch_strides(self.definition.parameters, self.arguments)
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether a launch may compute several products."""
+        if signature.is_ladders(self.arguments):
+            return False
+        in_grid = any(re.search(rf"\b{signature.BATCH}\b", launch.grid) for launch in self.launches)
+        return in_grid or any(map(_is_batch, self.arguments)) or bool(self.batch_strides)
+
+    @property
+    def bias(self) -> str:
+        """The kind of vector that the kernel adds, one of signature.BIASES; "" for none."""
+        kinds = [argument for argument in self.arguments if argument in signature.BIASES]
+        return kinds[0] if kinds else ""
+
+    @property
+    def bias_format(self) -> Format:
+        """The format of the bias."""
+        formats = signature.formats_of_pointers(self.definition, self.launch.instance)
+        name = self.definition.parameters[self.arguments.index(self.bias)].name
+        return formats.get(name, FLOAT32)
+
+    def bias_length(self, shape: Shape) -> int:
+        """Return the elements of the bias at a shape; 0 for none."""
+        return {signature.BIAS: shape.n, signature.ROW_BIAS: shape.m}.get(self.bias, 0)
+
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
         return replace(self, code=replace(self.code, source=text))
@@ -338,7 +382,8 @@ class Kernel:
     @cached_property
     def domain(self) -> Domain:
         """The shapes that the kernel accepts, and whether it takes alpha and beta."""
-        sizes = {argument for argument in self.arguments if signature.size_of(argument)}
+        sizes = {signature.size_of(argument) for argument in self.arguments}
+        sizes &= {*signature.SIZE_NAMES}
         domain = Domain.of(self.rules, tuple(self.template.items()))
         return replace(
             domain,
@@ -406,7 +451,8 @@ class Kernel:
 
         Arrays of sizes give arrays of blocks.
         """
-        return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
+        names = {"M": m, "N": n, "K": k, signature.BATCH: self.batch, **self.template}
+        return self.launch.blocks(names)
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Return the bytes of the workspace that a launch needs. Raises BadSetting."""
@@ -489,12 +535,22 @@ class Kernel:
         return self.warnings
 
     def bind(
-        self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
+        self,
+        shape: Shape,
+        alpha: float,
+        a: Any,
+        b: Any,
+        beta: float,
+        c: Any,
+        workspace: Any = None,
+        bias: Any = None,
     ) -> tuple[Any, ...]:
         """Return the arguments of a launch, in the order of the kernel's parameters."""
-        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        values: dict[str, Any] = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
-        for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
+        values |= dict.fromkeys(signature.BIASES, np.uint64(0) if bias is None else bias)
+        named = (("M", shape.m), ("N", shape.n), ("K", shape.k), (signature.BATCH, self.batch))
+        for name, size in named:
             values[name] = np.int32(size)
             values[f"{signature.WIDE}{name}"] = np.int64(size)
         sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
@@ -594,6 +650,11 @@ class HostKernel(Kernel):
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return self.place.describe()
+
+
+def _is_batch(argument: str) -> bool:
+    """Return whether an argument is the number of products."""
+    return argument.removeprefix(signature.WIDE) == signature.BATCH
 
 
 def _fields_of(kernel: Kernel) -> dict[str, Any]:

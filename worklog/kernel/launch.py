@@ -14,7 +14,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
-from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.signature import BATCH, SIZE_NAMES
 from worklog.kernel.source import comments, evaluate, filled, reduced, sizes, split_list
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
@@ -49,7 +49,7 @@ class Launch:
         names: values of the names in the grid
         Raises BadSetting.
         """
-        sizes = tuple(evaluate(part, names) for part in split_list(self.grid))
+        sizes = tuple(evaluate(part, {BATCH: 1, **names}) for part in split_list(self.grid))
         if len(sizes) > 3:
             raise BadSetting(
                 f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
@@ -247,7 +247,7 @@ def readable(
     isn't a number.
     """
     texts = list[str]()
-    for dimensions, names in ((grid, dict.fromkeys(SIZE_NAMES, 1)), (block, {})):
+    for dimensions, names in ((grid, dict.fromkeys((*SIZE_NAMES, BATCH), 1)), (block, {})):
         expressions = [filled(size, labels) for size in dimensions]
         while len(expressions) > 1 and expressions[-1] == "1":
             expressions.pop()

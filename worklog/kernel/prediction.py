@@ -169,6 +169,12 @@ def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
     return _run_blocks(code, kernel, shape, weights=weights, beta=0.0)
 
 
+def bias_of(kernel: Kernel, shape: Shape) -> Pointer | None:
+    """Return the address of a kernel's bias for a launch without values; None for no bias."""
+    length = kernel.bias_length(shape)
+    return Pointer(None, kernel.bias_format.nbytes(length)) if length else None
+
+
 def _run_blocks(
     code: Code, kernel: Kernel, shape: Shape, *, weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
@@ -177,7 +183,9 @@ def _run_blocks(
     weights: numbers of the blocks, each with the number of blocks that it stands for
     """
     a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
-    arguments = kernel.bind(shape, 1.0, a, b, beta, c, Pointer(None, kernel.workspace_bytes(shape)))
+    workspace = Pointer(None, kernel.workspace_bytes(shape))
+    bias = bias_of(kernel, shape)
+    arguments = kernel.bind(shape, 1.0, a, b, beta, c, workspace, bias)
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():
         blocks_by_weight[weight].append(number)

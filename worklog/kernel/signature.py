@@ -21,6 +21,11 @@ MATRICES = ("A", "B", "C")
 COLUMNS = {"A": "K", "B": "N", "C": "N"}
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
+BATCH = "batch"  # the number of products of one launch
+# The address of a vector that is added to each row of C, of N elements, or to each column, of M.
+BIAS = "bias"
+ROW_BIAS = "row bias"
+BIASES = (BIAS, ROW_BIAS)
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
@@ -36,6 +41,13 @@ _MEANING = {
     "ha": "M",
 }
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+_BATCHES = ("batch", "batches", "batchcount", "batchsize", "numbatches", "nbatch", "nbatches")
+_MEANING |= dict.fromkeys(_BATCHES, BATCH)
+_SPAN = {"A": "M * K", "B": "K * N", "C": "M * N"}  # elements of a matrix
+for _matrix, _span in _SPAN.items():
+    for _name in ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride"):
+        _MEANING[_name.format(_matrix.lower())] = _span
+_BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Vectors that a kernel may read in a matrix, and the format of their elements.
@@ -129,7 +141,7 @@ def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]
 
 def is_computed(value: str) -> bool:
     """Return whether a value is an integer or computed from M, N and K."""
-    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE)
+    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *BIASES)
 
 
 def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
@@ -144,6 +156,22 @@ def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ..
 def is_leading_dimension(parameter: Parameter) -> bool:
     """Return whether a parameter is a leading dimension by its name: lda, ldb or ldc."""
     return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
+
+
+def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
+    """Return the matrix of each distance between the matrices of a batch, by place."""
+    matrices = {span: matrix for matrix, span in _SPAN.items()}
+    strides = dict[int, str]()
+    for place, (parameter, value) in enumerate(zip(declared, values, strict=True)):
+        span = value.removeprefix(WIDE)
+        if "stride" in parameter.name.lower() and span in matrices:
+            strides[place] = matrices[span]
+    return strides
+
+
+def is_batch(name: str) -> bool:
+    """Return whether a variable is the number of products of a launch, by its name."""
+    return _MEANING.get(_plain(name)) == BATCH
 
 
 def row_lengths(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
@@ -184,7 +212,7 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
     names = split_list(text)
     for name in filter(is_computed, names):
         try:
-            evaluate(name, dict.fromkeys(SIZE_NAMES, 1))
+            evaluate(name, dict.fromkeys((*SIZE_NAMES, BATCH), 1))
         except BadSetting as error:
             raise BadSetting(
                 f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
@@ -216,11 +244,13 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    pointers = kinds.count("pointer")
-    if pointers != len(MATRICES):
+    biases = [parameter for parameter in declared if _is_bias(parameter)]
+    pointers = kinds.count("pointer") - len(biases)
+    if pointers != len(MATRICES) or len(biases) > 1:
         raise BadSetting(
-            f"{file}: {function} takes {pointers} pointer{'' if pointers == 1 else 's'}: "
-            "the gate passes three: A, B and C"
+            f"{file}: {function} takes {kinds.count('pointer')} "
+            f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
+            "the gate passes A, B and C, and a vector called bias"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -249,10 +279,26 @@ def _kind(parameter: Parameter) -> str:
 def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     """Return the parameters that may be sizes: no pointers, and not alpha and beta."""
     numbers = []
+    others = ("alpha", "beta", BATCH, *_SPAN.values())
     for parameter in declared:
-        if not parameter.pointer and parameter.name.lower() not in ("alpha", "beta"):
+        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) not in others:
             numbers.append(parameter)
     return numbers
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case, without underscores."""
+    return name.lower().replace("_", "")
+
+
+def _is_bias(parameter: Parameter) -> bool:
+    """Return whether a parameter is the address of a bias, by its name."""
+    return parameter.pointer and _bias_of(parameter.name) in BIASES
+
+
+def _bias_of(name: str) -> str:
+    """Return BIAS or ROW_BIAS for the name of a bias, such as d_bias; "" for another name."""
+    return _BIAS_NAMES.get(re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias)", "", _plain(name)), "")
 
 
 def named(declared: Sequence[Parameter]) -> list[str]:
@@ -264,12 +310,13 @@ def named(declared: Sequence[Parameter]) -> list[str]:
     values = []
     for parameter in declared:
         if parameter.pointer:
-            values.append(matrix_of(parameter.name))
+            values.append(matrix_of(parameter.name) or _bias_of(parameter.name))
         elif numbers == [parameter]:
             values.append("N")
         else:
-            name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
-            values.append(_MEANING.get(name, ""))
+            plain = _plain(parameter.name)
+            name = re.sub(r"^num|umn", "", plain)
+            values.append(_MEANING.get(plain) or _MEANING.get(name, ""))
     return values
 
 
@@ -314,6 +361,6 @@ def fixed(values: Sequence[str]) -> str:
 
 
 def size_of(value: str) -> str:
-    """Return M, N or K for a value that is a size; "" for other values."""
+    """Return M, N, K or the batch for a value that is a size; "" for other values."""
     size = value.removeprefix(WIDE)
-    return size if size in SIZE_NAMES else ""
+    return size if size in (*SIZE_NAMES, BATCH) else ""
