@@ -19,7 +19,8 @@ import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Buffer, Program, Runnable
-from worklog.problem import FLOAT32, Domain, Float32, Format, Shape
+from worklog.problem import Domain, Float32, Shape
+from worklog.problem.formats import FLOAT32, Format
 
 
 @dataclass(frozen=True)

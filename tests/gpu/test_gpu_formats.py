@@ -8,7 +8,8 @@ import pytest
 from tests.gpu.conftest import QUICK
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.problem import FORMATS, SINGLE, Shape, Types, random_inputs
+from worklog.problem import Shape, random_inputs
+from worklog.problem.formats import FORMATS, SINGLE, Types
 from worklog.runner.check import check
 from worklog.runner.job import jobs_of
 from worklog.runner.worker import measure_job
@@ -54,7 +55,7 @@ def test_results_are_the_emulators_bit_by_bit(name):
         c = np.zeros((shape.m, shape.n), np.float32)
         buffers = [
             device.upload(host, format_)
-            for host, format_ in zip((*inputs, c), kernel.types.each, strict=True)
+            for host, format_ in zip((*inputs, c), kernel.types.formats, strict=True)
         ]
         kernel.load(device).enqueue(shape, 1.0, buffers[0], buffers[1], 0.0, buffers[2])
         results.append(device.download(buffers[2]))

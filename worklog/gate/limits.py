@@ -22,7 +22,7 @@ from worklog.emulator.ptx import TIMES
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedKernel
-from worklog.kernel.prediction import bias_of
+from worklog.kernel.prediction import operands_without_values
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Stage, failed, passed
 
@@ -245,8 +245,8 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     launches, workspace_elements = subject.launches_at(shape)
     a, b, c = (Pointer(None, nbytes) for nbytes in subject.types.nbytes(shape.sizes))
     workspace = Pointer(None, FLOAT_BYTES * workspace_elements)
-    bias = bias_of(subject.kernel, shape)
-    arguments = launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace, bias)
+    operands = operands_without_values(subject.kernel, shape)
+    arguments = launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace, operands)
     for _, loaded, grid, threads in launches:
         result = launch(
             loaded.kernel,

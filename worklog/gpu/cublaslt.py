@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import LaunchFailed, WorklogError, install_command
 from worklog.kernel import Program, Runnable
 from worklog.kernel.nvrtc import nvidia_library
-from worklog.problem import FLOAT_BYTES, SINGLE, Shape, Types
+from worklog.problem import FLOAT_BYTES, Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runs import CUBLASLT, Algorithm
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ TENSOR_TYPES = {"float16": "f16", "bfloat16": "bf16"}  # of PTX
 # cublas_api.h, cublasComputeType_t: CUBLAS_COMPUTE_32F. It adds in FP32, and multiplies FP32
 # operands as they are. CUBLAS_COMPUTE_32F_FAST_TF32 (77) would shorten them.
 COMPUTE_32F = 68
+# cublasLt.h, cublasLtMatmulDescAttributes_t: TRANSA and TRANSB; cublas_api.h, cublasOperation_t.
+TRANSPOSE_FIRST = 3
+TRANSPOSE_SECOND = 4
+TRANSPOSED = 1
 # cublasLt.h, cublasLtMatmulPreferenceAttributes_t: MAX_WORKSPACE_BYTES, a uint64_t, and
 # MIN_ALIGNMENT_{A,B,C,D}_BYTES, each a uint32_t.
 MAX_WORKSPACE = 1
@@ -85,6 +90,7 @@ POINTER_TO_POINTER = POINTER(c_void_p)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "Create": (POINTER_TO_POINTER,),
     "MatmulDescCreate": (POINTER_TO_POINTER, c_int, c_int),
+    "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
     "MatrixLayoutCreate": (POINTER_TO_POINTER, c_int, c_uint64, c_uint64, c_int64),
     "MatmulPreferenceCreate": (POINTER_TO_POINTER,),
     "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
@@ -177,7 +183,8 @@ class Product:
     """C = alpha A B + beta C of one shape, in row-major order. Raises CallFailed.
 
     Row-major C = A B is column-major C^T = B^T A^T, as for worklog.gpu.cuda.Cublas: B comes first,
-    and no operand is transposed. The library's descriptors of it are kept for the whole process.
+    and only a factor that lies by columns is transposed. The library's descriptors of it are kept
+    for the whole process.
 
     types: the formats of A, B and C, in DATA_TYPES
     """
@@ -186,9 +193,19 @@ class Product:
         self.library = library
         scalar = DATA_TYPES["float32"]
         self._operation = library.create("MatmulDescCreate", COMPUTE_32F, scalar)
-        self._b = self._layout(types.b.name, shape.n, shape.k)
-        self._a = self._layout(types.a.name, shape.k, shape.m)
+        in_b = (shape.k, shape.n) if "B" in types.by_columns else (shape.n, shape.k)
+        in_a = (shape.m, shape.k) if "A" in types.by_columns else (shape.k, shape.m)
+        self._b = self._layout(types.b.name, *in_b)
+        self._a = self._layout(types.a.name, *in_a)
         self._c = self._layout(types.c.name, shape.n, shape.m)
+        # B is the library's first factor.
+        for matrix, attribute in (("B", TRANSPOSE_FIRST), ("A", TRANSPOSE_SECOND)):
+            if matrix in types.by_columns:
+                value = c_int(TRANSPOSED)
+                size = ctypes.sizeof(value)
+                library.call(
+                    "MatmulDescSetAttribute", self._operation, attribute, byref(value), size
+                )
 
     def _layout(self, dtype: str, rows: int, columns: int) -> c_void_p:
         """Return the layout of a column-major matrix without gaps."""

@@ -29,8 +29,8 @@ from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
-from worklog.problem import FLOAT32, SINGLE, Format, Shape, Types
-from worklog.problem.formats import WORD_BYTES
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32, SINGLE, WORD_BYTES, Format, Types
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
 # CuPy names only the first.
@@ -105,8 +105,8 @@ class CudaDevice:
         with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
             if format_ == FLOAT32:
                 return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
-            words = cupy.empty(-(-format_.nbytes(host.size) // WORD_BYTES), cupy.float32)
-        buffer = self.as_format(words, format_, host.size)
+            memory = cupy.empty(-(-format_.nbytes(host.size) // WORD_BYTES), cupy.float32)
+        buffer = self.as_format(memory, format_, host.size)
         self.overwrite(buffer, host)
         return buffer
 
@@ -316,6 +316,13 @@ def captured(stream: Any, launches: Sequence[Callable[[], None]]) -> Any:
     return graph
 
 
+def _layout(rows: int, columns: int, is_by_columns: bool) -> tuple[int, int]:
+    """Return cuBLAS's operation and leading dimension for a factor of the transposed product."""
+    if is_by_columns:
+        return cublas.CUBLAS_OP_T, rows
+    return cublas.CUBLAS_OP_N, columns
+
+
 class Cublas(Runnable):
     """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32.
 
@@ -387,25 +394,25 @@ class Cublas(Runnable):
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Enqueue C = alpha A B + beta C.
 
-        Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is
-        transposed.
+        Row-major C = A B is column-major C^T = B^T A^T, so B comes first, and only a factor that
+        lies by columns is transposed.
         """
         if self.device.stream is not self.stream:
             self._follow()
-        m = shape.m
-        n = shape.n
-        k = shape.k
-        dense = cublas.CUBLAS_OP_N
+        m, n, k = shape.sizes
+        factor_b = _layout(k, n, "B" in self.types.by_columns)
+        factor_a = _layout(m, k, "A" in self.types.by_columns)
         a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
         alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
-        sizes = (dense, dense, n, m, k)
-        if self.types == SINGLE:
-            self._call("Sgemm_v2", *sizes, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
+        arguments: list[Any] = [factor_b[0], factor_a[0], n, m, k]
+        if {*self.types.formats} == {FLOAT32}:
+            arguments += [alpha_at, b_at, factor_b[1], a_at, factor_a[1], beta_at, c_at, n]
+            self._call("Sgemm_v2", *arguments)
             return
-        a_type, b_type, c_type = (DATA_TYPES[name] for name in self.types.names)
-        factors: tuple[Any, ...] = (alpha_at, b_at, b_type, n, a_at, a_type, k)
-        result: tuple[Any, ...] = (beta_at, c_at, c_type, n)
-        self._call("GemmEx", *sizes, *factors, *result, COMPUTE_32F, DEFAULT_ALGORITHM)
+        in_a, in_b, in_c = (DATA_TYPES[name] for name in self.types.names)
+        arguments += [alpha_at, b_at, in_b, factor_b[1], a_at, in_a, factor_a[1]]
+        arguments += [beta_at, c_at, in_c, n, COMPUTE_32F, DEFAULT_ALGORITHM]
+        self._call("GemmEx", *arguments)
 
     def _call(self, function: str, *arguments: Any) -> None:
         """Call cuBLAS, not through CuPy.

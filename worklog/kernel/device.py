@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.kernel.source import code_lines, split_list
-from worklog.problem import FLOAT32, FLOAT_BYTES, SINGLE, Claim, Domain, Format, Shape, Types
+from worklog.problem import FLOAT_BYTES, Domain, Shape
+from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
@@ -132,7 +133,10 @@ class Device(Protocol):
         """
 
     def as_format(self, buffer: Buffer, format_: Format, size: int) -> Buffer:
-        """Return a buffer's first bytes as `size` elements of another format, without a copy."""
+        """Return a buffer's first bytes as elements of another format.
+
+        Nothing is copied.
+        """
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
@@ -165,9 +169,9 @@ class Runnable:
     workspace: Buffer | None = None
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> Claims:
         """The formats and the precision class."""
-        return Claim(self.claimed, self.types)
+        return Claims(self.claimed, self.types)
 
     def enqueue(self, *arguments: Any) -> None:
         """Enqueue the work on the device's stream, without waiting.
@@ -255,8 +259,8 @@ class Loaded(Runnable):
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[ReadyLaunch], int]] = {}
         self._former: list[object] = []
-        self.bias: Buffer | None = None
-        self._zeros: dict[int, Buffer] = {}  # a bias of zeros by its length, the last one
+        self.operands_in_use: Mapping[str, Any] = {}
+        self._neutral: dict[Shape, Mapping[str, Any]] = {}  # operands of the last shape
         # The launches, unless they depend on the shape.
         own_launches = () if kernel.follows_shape else kernel.passes
         self.passes = [(launch, self._load(launch)) for launch in own_launches]
@@ -315,24 +319,32 @@ class Loaded(Runnable):
         if elements and (self.workspace is None or self.workspace.size < elements):
             self.use_workspace(self.device.upload(np.zeros(elements, np.float32)))
         # The arguments are the same for each launch.
-        bias = self._bias_at(shape)
-        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace, bias)
+        operands = self._operands_at(shape)
+        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace, operands)
         for _, loaded, grid, threads in launches:
             self.device.launch(loaded, grid, threads, arguments)
 
-    def use_bias(self, buffer: Buffer | None) -> None:
-        """Set the vector that is added from the next launch on; None for zeros."""
-        self.bias = buffer
+    def use_operands(self, operands: Mapping[str, Any]) -> None:
+        """Set operands beyond a product's from the next launch on; {} for neutral ones."""
+        self.operands_in_use = operands
 
-    def _bias_at(self, shape: Shape) -> Buffer | None:
-        """Return the vector that a launch adds; None if the kernel takes none."""
-        length = 0 if self.bias is not None else self.kernel.bias_length(shape)
-        if not length:
-            return self.bias
-        if length not in self._zeros:
-            zeros = np.zeros(length, np.float32)
-            self._zeros = {length: self.device.upload(zeros, self.kernel.bias_format)}
-        return self._zeros[length]
+    def _operands_at(self, shape: Shape) -> Mapping[str, Any]:
+        """Return the operands beyond a product's for a launch."""
+        if not self.kernel.operands:
+            return {}
+        if shape not in self._neutral:
+            self._neutral = {shape: self._neutral_at(shape)}
+        return {**self._neutral[shape], **self.operands_in_use}
+
+    def _neutral_at(self, shape: Shape) -> Mapping[str, Any]:
+        """Return operands that change nothing, as arguments."""
+        arguments = dict[str, Any]()
+        for operand in self.kernel.operands:
+            values = operand.neutral(shape)
+            arguments[operand.name] = values[0]
+            if operand.format is not None:
+                arguments[operand.name] = self.device.upload(values, operand.format)
+        return arguments
 
     def repeated(self, *arguments: Any) -> Callable[[], None]:  # noqa: D102
         prepare = getattr(self.device, "prepare", None)  # the emulator's
@@ -340,7 +352,7 @@ class Loaded(Runnable):
             return super().repeated(*arguments)
         shape, *values = arguments
         launches, _ = self.launches_at(shape)
-        bound = launches[0][0].bind(shape, *values, self.workspace, self._bias_at(shape))
+        bound = launches[0][0].bind(shape, *values, self.workspace, self._operands_at(shape))
         calls = [prepare(loaded, grid, threads, bound) for _, loaded, grid, threads in launches]
 
         def enqueue_all() -> None:

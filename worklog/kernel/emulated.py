@@ -41,7 +41,7 @@ from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
-from worklog.problem import FLOAT32, Format
+from worklog.problem.formats import FLOAT32, Format
 
 FOLDER = Path(__file__).with_name("ptx")
 INDEX = "index.json"

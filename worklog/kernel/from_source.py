@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -17,7 +18,7 @@ from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.unit import Definition, Unit
-from worklog.problem import Types
+from worklog.problem.formats import Types
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class SourceRequest:
     claimed: str
     name: str
     args: str | None
+    by_columns: str | None
     file: str
     block: str
     grid: str
@@ -63,7 +65,8 @@ class SourceFacts:
 def read_kernel(request: SourceRequest) -> SourceFacts:
     """Return what the source of a request states. Raises BadSetting."""
     chosen = _chosen(request)
-    order = _order(request, chosen)
+    by_columns = _by_columns(request, chosen)
+    order = _order(request, chosen, by_columns)
     of_source = _launch_of_source(request, chosen, order.arguments)
     order.adapted += of_source.unread
     launch = _with_template(of_source.launch, chosen)
@@ -71,7 +74,9 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         launch = of_source.launch
         order = _unbound(chosen, order, of_source)
     launch = _with_options(launch, request, chosen)
-    types = signature.types_of_matrices(chosen.defined, order.arguments, launch.instance)
+    types = signature.types_of_matrices(
+        chosen.defined, order.arguments, launch.instance, by_columns
+    )
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
     origin = _origin(request, of_source)
     code = _code(request, chosen, launch)
@@ -271,8 +276,10 @@ class _ParameterOrder:
     is_unclear: bool = False  # the names don't say which parameter is which
 
 
-def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
+def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _ParameterOrder:
     """Return the order of a kernel's parameters. If it is unknown, `adapted` has only the reason.
+
+    by_columns: as in Types
 
     Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate
     can't pass its arguments to.
@@ -291,6 +298,7 @@ def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
         if not request.args:
             passed = stated.leading_dimensions(defined, unit, arguments)
             warnings += stated.unread_leading_dimensions(defined, unit, arguments)
+            arguments = signature.turned(defined.parameters, arguments, by_columns)
         arguments = signature.with_sizes(arguments, passed)
         adapted += signature.described(defined, arguments)
         for place, size in passed.items():
@@ -378,6 +386,21 @@ def _domain(
         return rules, False, remarks
     is_unread = any(remark.startswith(UNREAD_DOMAIN) for remark in remarks)
     return rules, bool(launches.stated(text, "domain")) and not is_unread, remarks
+
+
+def _by_columns(request: SourceRequest, chosen: _Chosen) -> str:
+    """Return the factors that lie in memory by columns, as in Types.
+
+    Raises BadSetting for another text than A, B or both.
+    """
+    texts = [request.by_columns] if request.by_columns else []
+    if not texts:
+        text = launches.own_part(request.source, chosen.unit, chosen.defined, "by columns")
+        texts = launches.stated(text, "by columns")
+    names = "".join(sorted(re.findall(r"\w+", " ".join(texts))))
+    if names not in ("", "A", "B", "AB"):
+        raise BadSetting(f"by columns: {' '.join(texts)!r}: give A, B, or A, B")
+    return names
 
 
 def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
@@ -468,7 +491,7 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     """Return whether a trial may find an order or a launch, or verify an order by names."""
     if order.is_unclear:
         return True
-    beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.BIASES}
+    beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.OPERANDS}
     if not order.arguments or not beyond_product.isdisjoint(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)

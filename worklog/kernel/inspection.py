@@ -230,7 +230,7 @@ def _run(
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
-    on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.each)
+    on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.formats)
     kernel.load(device).enqueue(shape, 1.0, on_device_a, on_device_b, 0.0, on_device_c)
     assert device.last is not None
     return device.last.lines, device.last.findings

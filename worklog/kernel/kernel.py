@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
@@ -34,17 +35,8 @@ from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import (
-    CLASSES,
-    FLOAT32,
-    SINGLE,
-    Domain,
-    Format,
-    Matrix,
-    PrecisionClass,
-    Shape,
-    Types,
-)
+from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
+from worklog.problem.formats import SINGLE, Types
 
 MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
@@ -57,6 +49,7 @@ class SourceOptions(TypedDict, total=False):
     domain: str | None
     claimed: PrecisionClass | Literal[""]
     args: str | None
+    by_columns: str | None
     include: Sequence[str | Path] | str | Path
     define: Sequence[str] | str
     shared: int
@@ -148,6 +141,7 @@ class Kernel:
         name: str = "",
         file: str = "source",
         args: str | None = None,
+        by_columns: str | None = None,
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
@@ -170,6 +164,8 @@ class Kernel:
         file: the source's name in messages
         args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the
             parameters' names)
+        by_columns: the factors that lie in memory by columns, "A", "B" or "A, B" (default: a
+            comment's, or none)
         include: folders of headers
         define: macros, as "NAME=VALUE"
         shared: bytes of dynamic shared memory
@@ -186,6 +182,7 @@ class Kernel:
             claimed=claimed,
             name=name,
             args=args,
+            by_columns=by_columns,
             file=file,
         )
         request = SourceRequest(
@@ -195,6 +192,7 @@ class Kernel:
             claimed=claimed,
             name=name,
             args=args,
+            by_columns=by_columns,
             file=file,
             grid=launches.launch_text("grid", grid),
             block=launches.launch_text("block", block),
@@ -292,7 +290,8 @@ class Kernel:
         """
         if signature.is_ladders(self.arguments):
             return {}
-        return signature.row_lengths(self.definition.parameters, self.arguments)
+        lengths = {matrix: self.types.row_length(matrix) for matrix in signature.MATRICES}
+        return signature.row_lengths(self.definition.parameters, self.arguments, lengths)
 
     @property
     def batch_strides(self) -> dict[int, str]:
@@ -309,22 +308,12 @@ class Kernel:
         in_grid = any(re.search(rf"\b{signature.BATCH}\b", launch.grid) for launch in self.launches)
         return in_grid or any(map(_is_batch, self.arguments)) or bool(self.batch_strides)
 
-    @property
-    def bias(self) -> str:
-        """The kind of vector that the kernel adds, one of signature.BIASES; "" for none."""
-        kinds = [argument for argument in self.arguments if argument in signature.BIASES]
-        return kinds[0] if kinds else ""
-
-    @property
-    def bias_format(self) -> Format:
-        """The format of the bias."""
-        formats = signature.formats_of_pointers(self.definition, self.launch.instance)
-        name = self.definition.parameters[self.arguments.index(self.bias)].name
-        return formats.get(name, FLOAT32)
-
-    def bias_length(self, shape: Shape) -> int:
-        """Return the elements of the bias at a shape; 0 for none."""
-        return {signature.BIAS: shape.n, signature.ROW_BIAS: shape.m}.get(self.bias, 0)
+    @cached_property
+    def operands(self) -> tuple[signature.Operand, ...]:
+        """The operands beyond a product's that the kernel takes."""
+        if signature.is_ladders(self.arguments) or not {*self.arguments} & {*signature.OPERANDS}:
+            return ()
+        return signature.operands(self.definition, self.arguments, self.launch.instance)
 
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
@@ -543,14 +532,28 @@ class Kernel:
         beta: float,
         c: Any,
         workspace: Any = None,
-        bias: Any = None,
+        operands: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Any, ...]:
-        """Return the arguments of a launch, in the order of the kernel's parameters."""
-        values: dict[str, Any] = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        """Return the arguments of a launch, in the order of the kernel's parameters.
+
+        operands: beyond those of a product, by name
+        """
+        values: dict[str, Any] = {
+            "alpha": np.float32(alpha),
+            "A": a,
+            "B": b,
+            "beta": np.float32(beta),
+            "C": c,
+        }
         values["workspace"] = np.uint64(0) if workspace is None else workspace
-        values |= dict.fromkeys(signature.BIASES, np.uint64(0) if bias is None else bias)
-        named = (("M", shape.m), ("N", shape.n), ("K", shape.k), (signature.BATCH, self.batch))
-        for name, size in named:
+        values |= operands
+        sizes_by_name = (
+            ("M", shape.m),
+            ("N", shape.n),
+            ("K", shape.k),
+            (signature.BATCH, self.batch),
+        )
+        for name, size in sizes_by_name:
             values[name] = np.int32(size)
             values[f"{signature.WIDE}{name}"] = np.int64(size)
         sizes = {"M": shape.m, "N": shape.n, "K": shape.k}

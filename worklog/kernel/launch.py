@@ -91,7 +91,9 @@ def launch_text(argument: str, size: Any) -> str:
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """Return the tile, the precision class ("" if none) and the launch that comments state.
+    """Return the tile, the precision class and the launch that comments state.
+
+    The class is "" if they state none.
 
     They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
     "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's
@@ -119,7 +121,9 @@ def stated(source: str, label: str) -> list[str]:
 
     A statement ends at the next label or at the end of the line.
     """
-    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain)\b|$)"
+    pattern = (
+        rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain|by columns)\b|$)"
+    )
     statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
     return list(dict.fromkeys(statements))
 

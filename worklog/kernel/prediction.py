@@ -23,6 +23,8 @@ from html import escape
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from worklog.emulator import Counts, Pointer, Result, launch, load
 from worklog.emulator import PtxKernel as Code
 from worklog.emulator.flow import Flow
@@ -169,10 +171,14 @@ def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
     return _run_blocks(code, kernel, shape, weights=weights, beta=0.0)
 
 
-def bias_of(kernel: Kernel, shape: Shape) -> Pointer | None:
-    """Return the address of a kernel's bias for a launch without values; None for no bias."""
-    length = kernel.bias_length(shape)
-    return Pointer(None, kernel.bias_format.nbytes(length)) if length else None
+def operands_without_values(kernel: Kernel, shape: Shape) -> dict[str, Any]:
+    """Return operands beyond a product's for a launch without values."""
+    operands = dict[str, Any]()
+    for operand in kernel.operands:
+        operands[operand.name] = np.float32(1)
+        if operand.format is not None:
+            operands[operand.name] = Pointer(None, operand.format.nbytes(operand.length(shape)))
+    return operands
 
 
 def _run_blocks(
@@ -184,8 +190,8 @@ def _run_blocks(
     """
     a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
     workspace = Pointer(None, kernel.workspace_bytes(shape))
-    bias = bias_of(kernel, shape)
-    arguments = kernel.bind(shape, 1.0, a, b, beta, c, workspace, bias)
+    operands = operands_without_values(kernel, shape)
+    arguments = kernel.bind(shape, 1.0, a, b, beta, c, workspace, operands)
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():
         blocks_by_weight[weight].append(number)

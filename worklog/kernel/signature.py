@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
-from worklog.problem import FLOAT32, FORMATS, SGEMM, TYPES, Format, Parameter, Types
+from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
+from worklog.problem.formats import FLOAT32, FORMATS, Format, Types
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
 MATRICES = ("A", "B", "C")
-COLUMNS = {"A": "K", "B": "N", "C": "N"}
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 BATCH = "batch"  # the number of products of one launch
@@ -26,6 +29,9 @@ BATCH = "batch"  # the number of products of one launch
 BIAS = "bias"
 ROW_BIAS = "row bias"
 BIASES = (BIAS, ROW_BIAS)
+# Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
+SCALES = ("scale of A", "scale of B", "scale")
+OPERANDS = (*BIASES, *SCALES)  # beyond those of a product
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
@@ -47,6 +53,10 @@ _SPAN = {"A": "M * K", "B": "K * N", "C": "M * N"}  # elements of a matrix
 for _matrix, _span in _SPAN.items():
     for _name in ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride"):
         _MEANING[_name.format(_matrix.lower())] = _span
+for _matrix in "ab":
+    for _name in ("scale{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
+        _MEANING[_name.format(_matrix)] = f"scale of {_matrix.upper()}"
+_MEANING |= {"scale": "scale", "descale": "scale"}
 _BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
@@ -58,12 +68,41 @@ VECTORS = {
     "__half2": "float16",
     "nv_bfloat162": "bfloat16",
     "__nv_bfloat162": "bfloat16",
+    "__nv_fp8x2_e4m3": "float8_e4m3fn",
+    "__nv_fp8x4_e4m3": "float8_e4m3fn",
+    "__nv_fp8x2_e5m2": "float8_e5m2",
+    "__nv_fp8x4_e5m2": "float8_e5m2",
 }
 _PASSED_AS = (
-    "the gate passes float, half and __nv_bfloat16 matrices, and float and integers of 32 and 64 "
-    "bits"
+    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3 and __nv_fp8_e5m2 matrices, and "
+    "float and integers of 32 and 64 bits"
 )
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand beyond those of a product.
+
+    name: one of OPERANDS
+    format: behind an address; None for a float
+    """
+
+    name: str
+    format: Format | None
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is added, and not a factor."""
+        return self.name in BIASES
+
+    def length(self, shape: Shape) -> int:
+        """Return the number of elements at a shape."""
+        return {BIAS: shape.n, ROW_BIAS: shape.m}.get(self.name, 1)
+
+    def neutral(self, shape: Shape) -> Float32:
+        """Return values that change nothing: zeros, or a one."""
+        return np.full(self.length(shape), 0 if self.is_bias else 1, np.float32)
 
 
 class UnclearOrder(BadSetting):
@@ -109,19 +148,37 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
             )
 
 
-def types_of_matrices(defined: Definition, values: Sequence[str], instance: str) -> Types:
+def types_of_matrices(
+    defined: Definition, values: Sequence[str], instance: str, by_columns: str
+) -> Types:
     """Return the formats of A, B and C.
+
+    values: of the parameters
+    instance: the arguments of the template, as in "half, 32"
+    by_columns: as in Types
+    """
+    formats = formats_of_pointers(defined, instance)
+    of_matrices = dict.fromkeys(MATRICES, FLOAT32)
+    for parameter, value in zip(defined.parameters, values, strict=False):
+        if value in MATRICES:
+            of_matrices[value] = formats.get(parameter.name, FLOAT32)
+    a, b, c = of_matrices.values()
+    return Types(a, b, c, by_columns)
+
+
+def operands(defined: Definition, values: Sequence[str], instance: str) -> tuple[Operand, ...]:
+    """Return the operands beyond a product's, in the order of the parameters.
 
     values: of the parameters
     instance: the arguments of the template, as in "half, 32"
     """
     formats = formats_of_pointers(defined, instance)
-    of_matrices = {
-        value.lower(): formats.get(parameter.name, FLOAT32)
-        for parameter, value in zip(defined.parameters, values, strict=False)
-        if value in MATRICES
-    }
-    return Types(**of_matrices)
+    listed = list[Operand]()
+    for parameter, value in zip(defined.parameters, values, strict=True):
+        if value in OPERANDS:
+            format_ = formats.get(parameter.name, FLOAT32) if parameter.pointer else None
+            listed.append(Operand(value, format_))
+    return tuple(listed)
 
 
 def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]:
@@ -141,7 +198,7 @@ def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]
 
 def is_computed(value: str) -> bool:
     """Return whether a value is an integer or computed from M, N and K."""
-    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *BIASES)
+    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *OPERANDS)
 
 
 def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
@@ -169,29 +226,49 @@ def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[
     return strides
 
 
+def turned(
+    declared: Sequence[Parameter], values: Sequence[str], by_columns: str
+) -> tuple[str, ...]:
+    """Return values for factors that lie by columns, with other leading dimensions.
+
+    by_columns: as in Types
+    """
+    types = Types(by_columns=by_columns)
+    lengths = {matrix: Types().row_length(matrix) for matrix in MATRICES}
+    sizes = {
+        place: types.row_length(matrix)
+        for place, matrix in row_lengths(declared, values, lengths).items()
+    }
+    return with_sizes(values, sizes)
+
+
 def is_batch(name: str) -> bool:
     """Return whether a variable is the number of products of a launch, by its name."""
     return _MEANING.get(_plain(name)) == BATCH
 
 
-def row_lengths(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
+def row_lengths(
+    declared: Sequence[Parameter], values: Sequence[str], lengths: Mapping[str, str]
+) -> dict[int, str]:
     """Return the matrix of each leading dimension, by place.
 
     Only of those that are the length of the matrix' rows. A kernel for column-major matrices gets B
     as its A.
+
+    lengths: of the rows of A, B and C in memory: M, N or K
     """
     passed_as = dict[str, str]()
     for parameter, value in zip(declared, values, strict=True):
         if parameter.pointer and value in MATRICES:
             passed_as[matrix_of(parameter.name)] = value
-    lengths = dict[int, str]()
+    matrices = dict[int, str]()
     for place, parameter in enumerate(declared):
         if not is_leading_dimension(parameter):
             continue
         matrix = passed_as.get(parameter.name[-1].upper(), "")
-        if matrix and values[place].removeprefix(WIDE) == COLUMNS[matrix]:
-            lengths[place] = matrix
-    return lengths
+        if matrix and values[place].removeprefix(WIDE) == lengths[matrix]:
+            matrices[place] = matrix
+    return matrices
 
 
 def is_ladders(values: Sequence[str]) -> bool:
@@ -244,13 +321,13 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    biases = [parameter for parameter in declared if _is_bias(parameter)]
-    pointers = kinds.count("pointer") - len(biases)
-    if pointers != len(MATRICES) or len(biases) > 1:
+    operands = [_operand(parameter.name) for parameter in declared if parameter.pointer]
+    added = [operand for operand in operands if operand]
+    if len(operands) - len(added) != len(MATRICES) or len({*added}) < len(added):
         raise BadSetting(
             f"{file}: {function} takes {kinds.count('pointer')} "
             f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
-            "the gate passes A, B and C, and a vector called bias"
+            "the gate passes A, B and C, and those called bias, scale_a and scale_b"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -279,9 +356,9 @@ def _kind(parameter: Parameter) -> str:
 def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     """Return the parameters that may be sizes: no pointers, and not alpha and beta."""
     numbers = []
-    others = ("alpha", "beta", BATCH, *_SPAN.values())
+    no_sizes = ("alpha", "beta", BATCH, *SCALES, *_SPAN.values())
     for parameter in declared:
-        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) not in others:
+        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) not in no_sizes:
             numbers.append(parameter)
     return numbers
 
@@ -291,14 +368,11 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _is_bias(parameter: Parameter) -> bool:
-    """Return whether a parameter is the address of a bias, by its name."""
-    return parameter.pointer and _bias_of(parameter.name) in BIASES
-
-
-def _bias_of(name: str) -> str:
-    """Return BIAS or ROW_BIAS for the name of a bias, such as d_bias; "" for another name."""
-    return _BIAS_NAMES.get(re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias)", "", _plain(name)), "")
+def _operand(name: str) -> str:
+    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name."""
+    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale)", "", _plain(name))
+    meaning = _MEANING.get(plain, "")
+    return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
 
 
 def named(declared: Sequence[Parameter]) -> list[str]:
@@ -310,7 +384,7 @@ def named(declared: Sequence[Parameter]) -> list[str]:
     values = []
     for parameter in declared:
         if parameter.pointer:
-            values.append(matrix_of(parameter.name) or _bias_of(parameter.name))
+            values.append(matrix_of(parameter.name) or _operand(parameter.name))
         elif numbers == [parameter]:
             values.append("N")
         else:

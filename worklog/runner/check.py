@@ -32,6 +32,7 @@ from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable
 from worklog.kernel.clang import NOTE
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.launchable import compile_for
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called
@@ -387,7 +388,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
     if kernel.host is not None:
         return checked
     arch = found_gpu.arch if found_gpu else ARCH
-    compiled, label = gate.compile_for(kernel.at(shape, arch), found_gpu)
+    compiled, label = compile_for(kernel.at(shape, arch), found_gpu)
     gate.require_blocks(kernel)
     require_grid(kernel.at(shape, arch), shape)
     return replace(

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from worklog.errors import BadSetting, listed
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.trial import completed
-from worklog.problem import SINGLE, Point, Shape, Size, Sizes, Types
+from worklog.problem import Point, Shape, Size, Sizes
 from worklog.problem.axes import MAX_VALUES
+from worklog.problem.formats import SINGLE, Types
 from worklog.runs import CUBLAS, CUBLASLT, Measurement, Verdict
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
@@ -160,19 +161,19 @@ def _types_of(kernels: Iterable[str | Kernel]) -> Types:
 
     Raises BadSetting for kernels of different formats: their products aren't the same.
     """
-    named = dict[Types, str]()
+    by_types = dict[Types, str]()
     for kernel in kernels:
         if isinstance(kernel, Kernel):
-            named.setdefault(kernel.types, kernel.name)
+            by_types.setdefault(kernel.types, kernel.name)
         elif kernel != CUBLAS and algorithms_of(kernel) is None:  # these take any
-            named.setdefault(SINGLE, kernel)
-    if len(named) > 1:
-        (first, name), (second, other), *_ = named.items()
+            by_types.setdefault(SINGLE, kernel)
+    if len(by_types) > 1:
+        (first, name), (second, other), *_ = by_types.items()
         raise BadSetting(
             f"{name} takes {first} matrices, and {other} {second} ones: measure them in runs of "
             "their own"
         )
-    return next(iter(named), SINGLE)
+    return next(iter(by_types), SINGLE)
 
 
 def _completed(kernels: Iterable[str | Kernel]) -> list[str | Kernel]:

@@ -9,7 +9,8 @@ from worklog.errors import Skipped
 from worklog.gate import check_plausible, fp32_roof, timed
 from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
-from worklog.problem import SINGLE, Shape, Types
+from worklog.problem import Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runner.algorithms import choose
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import Loop, checks_each, loop_on

@@ -22,7 +22,8 @@ from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.problem import SINGLE, Point, Shape, Types
+from worklog.problem import Point, Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runs import CUBLAS, Calibration, Choice, Stage, Verdict

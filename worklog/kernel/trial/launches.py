@@ -15,7 +15,8 @@ from worklog.kernel.signature import SIZE_NAMES, formats_of_pointers
 from worklog.kernel.source import evaluate
 from worklog.kernel.trial.candidates import FLOAT, MAX_LAUNCHES, Candidate, labelings
 from worklog.kernel.trial.orders import SCALARS, Matrix, Order, fitting
-from worklog.problem import FLOAT32, Shape
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32
 
 # Of the labels M, N and K; each for tiles that don't divide the lengths before.
 SHORT = (64, 96, 32)
