@@ -14,7 +14,7 @@
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_90.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 //          GROUP=8
-// Launch:  grid 132   block BM * BN / (WM * WN) * 32 + 128   shared 99328
+// Launch:  grid SMS   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //
 // One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
