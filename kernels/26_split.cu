@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
   };
 
   if (threadIdx.x < 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");  // needs sm_90a, as wgmma does
     if (threadIdx.x != 0) return;
     for (int item = blockIdx.x, step = 0; item < tiles * PARTS; item += gridDim.x) {
       const int part = PARTS == 1 ? 0 : item / tiles;
