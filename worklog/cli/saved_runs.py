@@ -12,9 +12,11 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
-from worklog.runs import Run, open_run, recordings
+from worklog.runs import CUBLAS, Run, open_run, recordings
 from worklog.runs.changes import compare_revisions, open_revisions
 from worklog.runs.files import require_writable, write_text
+from worklog.runs.shared import open_shared, side_by_side
+from worklog.runs.shared import share as shared_run
 from worklog.runs.sources import history, live_runs, runs_dir, saved
 from worklog.runs.text import Table, a_few
 
@@ -27,20 +29,82 @@ from worklog.runs.text import Table, a_few
     help="Kernels beside each other at each size, the fastest and slowest marked.",
 )
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
+@click.option(
+    "--share",
+    type=options.FILE,
+    callback=options.new_file,
+    help=(
+        "Also write a run of this machine for others: numbers, versions and checksums, without "
+        "names of the machine, its users or its folders."
+    ),
+)
+@click.option(
+    "--from",
+    "shared",
+    type=options.FILE,
+    help="Print the run beside the run in a file that --share wrote on another card.",
+)
 @options.exports
 @options.JSON
-def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
+def show(
+    name: str | None,
+    *,
+    pivot: bool,
+    samples: bool,
+    share: Path | None,
+    shared: Path | None,
+    as_json: bool,
+    **files: Any,
+) -> None:
     """Print a run.
 
     RUN is a file, a name of `worklog log`, a recording, or REVISION:PATH. The default is the
     newest run of this machine, else the recording.
+
+    To share a run with somebody who has another card: `worklog run`, then `worklog show --share
+    FILE`. They print yours beside theirs with `worklog show --from FILE`, and draw it with
+    `worklog figures --run FILE`.
     """
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
     run = open_run(name)
+    if shared is not None:
+        if pivot or share or any(files.values()):
+            raise BadSetting("--from prints two runs: omit --pivot, --share and the files")
+        _print_both(run, open_shared(shared), as_json=as_json)
+        return
+    if share is not None:
+        _share(run, share)
     options.print_run(
         run, as_json=as_json, table=run.pivot() if pivot else None, samples=samples, **files
     )
+
+
+def _print_both(ours: Run, theirs: Run, *, as_json: bool) -> None:
+    """Print a run beside the run of somebody else, with the kernels whose code differs."""
+    from worklog.kernel.ladder import source_changed  # here: a run is printed without a compiler
+
+    remarks = []
+    for owner, run in (("ours", ours), ("theirs", theirs)):
+        changed = [name for name in theirs.kernels if source_changed(name, run.kernels)]
+        if changed:
+            remarks.append(f"{owner}: other code than this version's: {', '.join(changed)}")
+    table = side_by_side(ours, theirs, remarks)
+    rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
+    document = {"rows": rows, "notes": table.notes}
+    options.show(document, table.text(options.terminal_width()), as_json)
+
+
+def _share(run: Run, path: Path) -> None:
+    """Write the file of a run that others may have, and print what it leaves out."""
+    from worklog.kernel import RUNGS  # here: a run is printed without a compiler
+
+    names = [kernel.name for kernel in RUNGS]
+    written = shared_run(run, [*names, CUBLAS, f"{CUBLAS} TF32"])
+    write_text(path, written.text)
+    click.echo(f"written: {path}", err=True)
+    if written.left_out:
+        click.echo(f"left out, since others don't have it: {', '.join(written.left_out)}", err=True)
 
 
 @click.command()

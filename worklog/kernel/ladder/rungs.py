@@ -158,8 +158,8 @@ FP32 = (
 LINES = 128
 LINE_BYTES = 128
 STAGE_K = 32
-# By columns of a tile: stages that fit sm_90's shared memory, and the time per column over that of 192, by
-# a trial on an H200 at 4096 and 8192 that isn't recorded.
+# By columns of a tile: stages that fit sm_90's shared memory, and the time per column over that of
+# 192, by a trial on an H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 SPLIT_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
 ADDING_BLOCKS = 16  # per multiprocessor, of a pass that adds parts
