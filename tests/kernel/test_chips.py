@@ -14,6 +14,7 @@ from worklog.kernel import Kernel, Loaded, rung
 from worklog.kernel.emulated import CHIP, EmulatedDevice
 from worklog.kernel.ladder.best import candidates
 from worklog.kernel.ladder.rungs import split
+from worklog.kernel.trial import completed
 from worklog.problem import Shape
 from worklog.runner import check
 
@@ -103,6 +104,19 @@ def test_a_users_kernel_can_have_as_many_blocks_as_there_are_multiprocessors():
     text = "__global__ void f(const float* A, const float* B, float* C, int N) { C[0] = A[0]; }"
     kernel = Kernel.from_source(text, grid="2 * SMS", block=32)
     assert kernel.on_chip(chip(108)).blocks(LARGE) == (216, 1)
+
+
+def test_a_trial_finds_the_order_of_a_kernel_with_a_block_per_multiprocessor():
+    text = """__global__ void f(int u, int v, int w, const float* p, const float* q, float* r) {
+      for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < u * v; i += gridDim.x * blockDim.x) {
+        float sum = 0.0f;
+        for (int k = 0; k < w; ++k) sum += p[i / v * w + k] * q[k * v + i % v];
+        r[i] = sum;
+      }
+    }"""
+    kernel = completed(Kernel.from_source(text, grid="SMS", block=64))
+    assert kernel.arguments == ("M", "N", "K", "A", "B", "C")
+    assert kernel.on_chip(chip(78)).blocks(LARGE) == (78, 1)
 
 
 def test_best_counts_the_multiprocessors_of_the_chip():

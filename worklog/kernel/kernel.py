@@ -334,8 +334,12 @@ class Kernel:
     @cached_property
     def entry(self) -> str:
         """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
-        names = {MULTIPROCESSORS: self.multiprocessors, **self.template}
-        return filled(self.launch.function, names)
+        return filled(self.launch.function, self.constants)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The values that launches name apart from M, N and K: the template's, and SMS."""
+        return {MULTIPROCESSORS: self.multiprocessors, **self.template}
 
     @cached_property
     def domain(self) -> Domain:
@@ -414,13 +418,11 @@ class Kernel:
 
         Arrays of sizes give arrays of blocks.
         """
-        sizes = {"M": m, "N": n, "K": k}
-        return self.launch.blocks({**sizes, MULTIPROCESSORS: self.multiprocessors, **self.template})
+        return self.launch.blocks({"M": m, "N": n, "K": k, **self.constants})
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Return the bytes of the workspace that a launch needs. Raises BadSetting."""
-        sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-        names = {**sizes, MULTIPROCESSORS: self.multiprocessors, **self.template}
+        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.constants}
         return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
