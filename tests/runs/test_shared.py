@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import CALIBRATION, GPU, measured, product, small_run, typed
-from worklog.errors import BadRunFile, BadSetting
+from worklog.errors import BadRunFile, BadSetting, NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.problem import Shape
 from worklog.runner import execute
 from worklog.runner.job import product_job
 from worklog.runs import Counters, Measurement, Ran, Run, Stage, Verdict
 from worklog.runs.run_file import Card
-from worklog.runs.shared import open_shared, share, side_by_side
+from worklog.runs.shared import open_shared, share, shares_of_both, side_by_side
 from worklog.runs.statistics import Estimate, LaunchSeries, Samples
 from worklog.settings import Harness
 
@@ -201,6 +201,25 @@ def test_one_command_shares_a_run_and_one_prints_it_beside_ours(tmp_path):
     assert document["rows"][-1]["card"] == "theirs: NVIDIA H100 PCIe"
     assert "NVIDIA H100 PCIe" in typed("show", path).stdout, "it is a run like any other"
     assert "omit --pivot" in typed("show", "--from", path, "--pivot").stderr
+
+
+def test_a_chart_has_the_shares_of_each_card_at_the_largest_size_of_both(tmp_path):
+    ours = small_run(measurements=[measured("naive", n, ratio=0.5) for n in (256, 512, 1024)])
+    theirs = [measured("naive", n, ratio=0.25) for n in (256, 512)]
+    path = shared_file(tmp_path, small_run(gpu=H100, measurements=theirs))
+    shares = shares_of_both(ours, open_shared(path))
+    assert shares.shape == Shape.of(512)
+    assert shares.by_card == {
+        "NVIDIA H200 (ours)": {"naive": 50.0},
+        "NVIDIA H100 PCIe (theirs)": {"naive": 25.0},
+    }
+    assert "50.0 % on NVIDIA H200 (ours), 25.0 % on NVIDIA H100 PCIe (theirs)" in shares.finding
+    with pytest.raises(NothingToDraw, match="no kernel with a share at the same size"):
+        shares_of_both(small_run(measurements=[measured("naive", 64)]), open_shared(path))
+    own = ours.save(tmp_path / "own.jsonl")
+    drawn = typed("show", own, "--from", path, "--chart", tmp_path / "both.svg")
+    assert drawn.exit_code == 0 and (tmp_path / "both_dark.svg").exists()
+    assert "--chart is for --from" in typed("show", own, "--chart", tmp_path / "one").stderr
 
 
 def test_a_run_of_the_virtual_gpu_is_shared_without_what_stands_in_for_a_rung(tmp_path):

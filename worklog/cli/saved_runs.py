@@ -15,10 +15,12 @@ from worklog.errors import BadSetting, Interrupted
 from worklog.runs import CUBLAS, Run, open_run, recordings
 from worklog.runs.changes import compare_revisions, open_revisions
 from worklog.runs.files import require_writable, write_text
-from worklog.runs.shared import open_shared, side_by_side
+from worklog.runs.shared import open_shared, shares_of_both, side_by_side
 from worklog.runs.shared import share as shared_run
 from worklog.runs.sources import history, live_runs, runs_dir, saved
 from worklog.runs.text import Table, a_few
+
+SHARES = "Share of cuBLAS in percent. Each share is of one card: its kernel, beside its own cuBLAS."
 
 
 @click.command()
@@ -44,6 +46,12 @@ from worklog.runs.text import Table, a_few
     type=options.FILE,
     help="Print the run beside the run in a file that --share wrote on another card.",
 )
+@click.option(
+    "--chart",
+    type=options.FILE,
+    metavar="NAME",
+    help="With --from, also draw the shares of cuBLAS: NAME.svg, NAME.png, and both in dark.",
+)
 @options.exports
 @options.JSON
 def show(
@@ -53,6 +61,7 @@ def show(
     samples: bool,
     share: Path | None,
     shared: Path | None,
+    chart: Path | None,
     as_json: bool,
     **files: Any,
 ) -> None:
@@ -62,8 +71,7 @@ def show(
     newest run of this machine, else the recording.
 
     To share a run with somebody who has another card: `worklog run`, then `worklog show --share
-    FILE`. They print yours beside theirs with `worklog show --from FILE`, and draw it with
-    `worklog figures --run FILE`.
+    FILE`. They print yours beside theirs with `worklog show --from FILE`.
     """
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
@@ -71,8 +79,10 @@ def show(
     if shared is not None:
         if pivot or share or any(files.values()):
             raise BadSetting("--from prints two runs: omit --pivot, --share and the files")
-        _print_both(run, open_shared(shared), as_json=as_json)
+        _print_both(run, open_shared(shared), chart, as_json=as_json)
         return
+    if chart is not None:
+        raise BadSetting("--chart is for --from: `worklog figures` draws the charts of one run")
     if share is not None:
         _share(run, share)
     options.print_run(
@@ -80,10 +90,24 @@ def show(
     )
 
 
-def _print_both(ours: Run, theirs: Run, *, as_json: bool) -> None:
-    """Print a run beside the run of somebody else, with the kernels whose code differs."""
+def _print_both(ours: Run, theirs: Run, chart: Path | None, *, as_json: bool) -> None:
+    """Print a run beside the run of somebody else, with the kernels whose code differs.
+
+    chart: the name of a chart that is also drawn
+    """
     from worklog.kernel.ladder import source_changed  # here: a run is printed without a compiler
 
+    if chart is not None:
+        from worklog import plots  # here: matplotlib is slow to import
+
+        stem = _stem_of_chart(chart)
+        shares = shares_of_both(ours, theirs)
+        source = f"{ours.label}; {theirs.label}"
+        drawn = plots.bars(
+            shares.finding, shares.by_card, source, subtitle=SHARES, accented=shares.kernels
+        )
+        for path in plots.save(drawn, stem):
+            click.echo(f"written: {path}", err=True)
     remarks = []
     for owner, run in (("ours", ours), ("theirs", theirs)):
         changed = [name for name in theirs.kernels if source_changed(name, run.kernels)]
@@ -159,8 +183,7 @@ def compare(
     """
     _require_no_kernels(old, new)
     if chart is not None:
-        require_writable(chart.parent, str(chart), "give --chart another name")
-        chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
+        chart = _stem_of_chart(chart)
     changes = compare_revisions(open_revisions(old), open_revisions(new), threshold / 100)
     written = list[Path]()
     if markdown is not None:
@@ -174,6 +197,12 @@ def compare(
         click.echo(f"written: {path}", err=True)
     options.show(asdict(changes), changes.table().text(options.terminal_width()), as_json)
     sys.exit(changes.exit_code(strict))
+
+
+def _stem_of_chart(chart: Path) -> Path:
+    """Return a chart's name without a suffix. Raises BadSetting if it can't be written."""
+    require_writable(chart.parent, str(chart), "give --chart another name")
+    return chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
 
 
 def _require_no_kernels(old: str, new: str) -> None:

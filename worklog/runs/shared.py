@@ -13,11 +13,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import BadRunFile, BadSetting
-from worklog.problem import CLASSES
+from worklog.errors import BadRunFile, BadSetting, NothingToDraw
+from worklog.problem import CLASSES, Shape
 from worklog.runs.facts import Calibration, Gpu, Verdict
 from worklog.runs.files import read_text
-from worklog.runs.measurement import Measurement, Work, cells
+from worklog.runs.measurement import CUBLAS, Measurement, Work, cells
 from worklog.runs.run import Run
 from worklog.runs.run_file import checksum, is_checksum, line
 from worklog.runs.statistics import LaunchSeries, Samples
@@ -221,6 +221,60 @@ def side_by_side(ours: Run, theirs: Run, remarks: Sequence[str] = ()) -> Table:
         notes.append(f"ours has no time of {a_few(missing)}")
     title = "ours and theirs: each row is of one card, and its ratio is of that card's own cuBLAS"
     return Table.of(title, rows, left=4, notes=notes)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The shares of cuBLAS on two cards at a size, in percent."""
+
+    shape: Shape
+    by_card: dict[str, dict[str, float]]  # by the card, by kernel
+
+    @property
+    def kernels(self) -> list[str]:
+        """The kernels, without cuBLAS."""
+        ours = next(iter(self.by_card.values()))
+        return [name for name in ours if name != CUBLAS]
+
+    @property
+    def finding(self) -> str:
+        """The kernel with the largest share on our card, and its share on each card."""
+        ours = next(iter(self.by_card.values()))
+        best = max(self.kernels, key=lambda name: ours[name])
+        texts = [f"{shares[best]:.1f} % on {card}" for card, shares in self.by_card.items()]
+        return f"{best} at {self.shape}, of the card's own cuBLAS: {', '.join(texts)}"
+
+
+def shares_of_both(ours: Run, theirs: Run) -> Shares:
+    """Return the shares of cuBLAS at the largest size of both runs.
+
+    Both have a share of a kernel there.
+
+    Raises NothingToDraw without such a size.
+    """
+    for shape in reversed(theirs.shapes()):
+        of_ours = _shares_at(ours, shape)
+        of_theirs = _shares_at(theirs, shape)
+        common = [name for name in of_theirs if name in of_ours]
+        if any(name != CUBLAS for name in common):
+            return Shares(
+                shape,
+                {
+                    f"{ours.gpu.name} (ours)": {name: of_ours[name] for name in common},
+                    f"{theirs.gpu.name} (theirs)": {name: of_theirs[name] for name in common},
+                },
+            )
+    raise NothingToDraw("there is no chart: the runs have no kernel with a share at the same size")
+
+
+def _shares_at(run: Run, shape: Shape) -> dict[str, float]:
+    """Return each kernel's share of cuBLAS on the run's card, in percent."""
+    shares = {}
+    for m in run.by_card()[0].select(shape=shape):
+        ratio = m.against.get(CUBLAS)
+        if ratio:
+            shares[m.kernel] = 100 * ratio.value
+    return shares
 
 
 def _row(owner: str, m: Measurement) -> dict[str, Any]:
