@@ -45,6 +45,8 @@ COMMANDS = [
     Command("worklog run mine.cu --against cublaslt", "of cuBLASLt"),
     Command("worklog run mine.cu --against-revision HEAD~1", LIVE),
     Command("worklog run naive warptiled", LIVE),
+    Command("worklog show --share FILE", LIVE, "worklog show --share theirs.json"),
+    Command("worklog show --from FILE", "theirs: NVIDIA", "worklog show --from theirs.json"),
     Command("worklog ablate vectorized", LIVE),
     Command("worklog sweep autotuned --axis BM=64,128", LIVE),
     Command("worklog profile warptiled", LIVE),

@@ -77,7 +77,7 @@ def checked(
 
 @pytest.fixture(params=["emulated", "numpy"])
 def device(request):
-    return EmulatedDevice("sm_90") if request.param == "emulated" else NumpyDevice()
+    return EmulatedDevice() if request.param == "emulated" else NumpyDevice()
 
 
 def right_on(device: Any) -> Any:

@@ -15,7 +15,8 @@ from functools import partial
 from itertools import product
 
 from worklog.emulator.flow import Flow
-from worklog.emulator.launching import MAX_GRID, SMS, launch
+from worklog.emulator.launching import MAX_GRID, launch
+from worklog.emulator.limits import SMS
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import program_of
 from worklog.emulator.ptx import TIMES

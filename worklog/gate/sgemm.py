@@ -233,11 +233,11 @@ class SgemmChecker(Checker):
         notes: list[str] = []
         parts = apart(
             "the search for lines that weren't compiled",
-            lambda: left_out_lines(subject.kernel, self.device.arch, lines),
+            lambda: left_out_lines(subject.kernel, self.device.chip.arch, lines),
             [],
             notes,
         )
-        return in_words(self.device.arch, parts)
+        return in_words(self.device.chip.arch, parts)
 
     def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
         """Yield the stages of a subject that may keep something between launches."""

@@ -23,7 +23,7 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
-from worklog.emulator.limits import TOO_MANY_BLOCKS
+from worklog.emulator.limits import TOO_MANY_BLOCKS, Chip
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
@@ -80,17 +80,14 @@ def stream_of(handle: int) -> Any:
 
 
 class CudaDevice:
-    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU.
-
-    arch: as "sm_90"
-    """
+    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU."""
 
     source = "live"
 
     def __init__(self) -> None:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
+        self.chip = Chip.of_gpu(gpu())
 
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU.
@@ -98,7 +95,7 @@ class CudaDevice:
         Raises CompileFailed with the source line, and NvrtcMissing.
         """
         with self.errors(f"loading {program.entry}"):
-            return CudaKernel(program, self.arch)
+            return CudaKernel(program, self.chip.arch)
 
     def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> Any:
         """Return a flat device array with the elements of `host`. Raises OutOfMemory."""

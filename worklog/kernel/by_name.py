@@ -37,8 +37,9 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' "
-                                                   "(default: the source's)."),
+    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32'. SMS is "
+                                                   "the number of multiprocessors (default: the "
+                                                   "source's)."),
     "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: "
                                                      "the source's)."),
     "entry": Option(("--entry",), None, "NAME",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.limits import Chip
 from worklog.kernel.source import code_lines, split_list
 from worklog.problem import FLOAT_BYTES, Domain, Shape
 from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
@@ -101,8 +102,8 @@ class Device(Protocol):
     source: str  # "live" or "emulated": the label of results from this device
 
     @property
-    def arch(self) -> str:
-        """The architecture of the code that the device runs, as "sm_90"."""
+    def chip(self) -> Chip:
+        """The architecture of the code that the device runs, and its multiprocessors."""
 
     def compile(self, program: Program) -> Any:
         """Return the entry, loaded on this device. Raises CompileFailed.
@@ -251,7 +252,7 @@ class Loaded(Runnable):
     def __init__(self, kernel: Kernel, device: Device) -> None:
         self.name = kernel.name
         self.domain = kernel.domain
-        self.kernel = kernel
+        self.kernel = kernel.on_chip(device.chip)
         self.device = device
         self.claimed = kernel.claimed
         self.types = kernel.types
@@ -262,7 +263,7 @@ class Loaded(Runnable):
         self.operands_in_use: Mapping[str, Any] = {}
         self._neutral: dict[Shape, Mapping[str, Any]] = {}  # operands of the last shape
         # The launches, unless they depend on the shape.
-        own_launches = () if kernel.follows_shape else kernel.passes
+        own_launches = () if kernel.follows_shape else self.kernel.passes
         self.passes = [(launch, self._load(launch)) for launch in own_launches]
 
     def is_ready(self, shape: Shape) -> bool:
@@ -415,7 +416,7 @@ class Loaded(Runnable):
                 return np.array([sizes[0] * 0 + blocks for blocks in launch.blocks_at(*sizes)[:2]])
         shapes, columns = np.unique(np.stack(sizes), axis=1, return_inverse=True)
         grids = np.zeros((2, shapes.shape[1]), np.int64)
-        chosen = [self.kernel.at(Shape(*shape), self.device.arch) for shape in shapes.T.tolist()]
+        chosen = [self.kernel.at(Shape(*shape), self.device.chip) for shape in shapes.T.tolist()]
         columns_by_kernel = dict[str, list[int]]()
         for column, kernel in enumerate(chosen):
             name = f"{kernel.launches}{kernel.template}"
@@ -435,7 +436,7 @@ class Loaded(Runnable):
         """
         if shape not in self._launches:
             self.kernel.check(shape)
-            kernel = self.kernel.at(shape, self.device.arch)
+            kernel = self.kernel.at(shape, self.device.chip)
             launches = [
                 (launch, self._load(launch), launch.blocks(shape), launch.threads)
                 for launch in kernel.passes

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature
@@ -31,13 +32,14 @@ from worklog.kernel.from_source import (
     require_arguments,
 )
 from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
-from worklog.kernel.launch import LAUNCH_ADVICE, Launch
+from worklog.kernel.launch import LAUNCH_ADVICE, MULTIPROCESSORS, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 from worklog.problem.formats import SINGLE, Types
 
+ANY_CHIP = Chip()
 MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
 
@@ -76,6 +78,7 @@ class Kernel:
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
+    multiprocessors: int = Chip().multiprocessors  # SMS in the launches and in the workspace
     number: int | None = None  # of a rung
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
@@ -350,8 +353,8 @@ class Kernel:
 
     @property
     def grid(self) -> str:
-        """The blocks of the main launch, as in Launch."""
-        return self.launch.grid
+        """The blocks of the main launch, as in Launch, but for SMS."""
+        return filled(self.launch.grid, {MULTIPROCESSORS: self.multiprocessors})
 
     @property
     def block(self) -> str:
@@ -366,7 +369,12 @@ class Kernel:
     @cached_property
     def entry(self) -> str:
         """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
-        return filled(self.launch.function, self.template)
+        return filled(self.launch.function, self.constants)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The values that launches name apart from M, N and K: the template's, and SMS."""
+        return {MULTIPROCESSORS: self.multiprocessors, **self.template}
 
     @cached_property
     def domain(self) -> Domain:
@@ -381,12 +389,18 @@ class Kernel:
             beta="beta" in self.arguments,
         )
 
-    def at(self, shape: Shape, arch: str = "") -> Kernel:
+    def on_chip(self, chip: Chip) -> Self:
+        """Return the kernel with the launches that it has on a chip."""
+        if chip.multiprocessors == self.multiprocessors:
+            return self
+        return replace(self, multiprocessors=chip.multiprocessors)
+
+    def at(self, shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:
         """Return the kernel that is launched at a shape.
 
-        arch: the architecture, such as "sm_90" (default: any)
+        chip: default: any architecture, and as many multiprocessors as the emulated card has
         """
-        return self
+        return self.on_chip(chip)
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
@@ -440,12 +454,12 @@ class Kernel:
 
         Arrays of sizes give arrays of blocks.
         """
-        names = {"M": m, "N": n, "K": k, signature.BATCH: self.batch, **self.template}
+        names = {"M": m, "N": n, "K": k, signature.BATCH: self.batch, **self.constants}
         return self.launch.blocks(names)
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Return the bytes of the workspace that a launch needs. Raises BadSetting."""
-        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
+        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.constants}
         return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
@@ -595,15 +609,15 @@ class Dispatcher(Kernel):
     """
 
     follows_shape: ClassVar[bool] = True
-    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and an architecture
+    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and a chip
 
     @classmethod
     def from_kernel(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
         """Return a dispatcher with the name, the code and the launches of a kernel."""
         return cls(**_fields_of(kernel), choose=choose)
 
-    def at(self, shape: Shape, arch: str = "") -> Kernel:  # noqa: D102
-        chosen = self.choose(shape, arch=arch)
+    def at(self, shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:  # noqa: D102
+        chosen = self.choose(shape, chip=chip).on_chip(chip)
         return replace(chosen, code=self.code) if chosen.file == self.file else chosen
 
     @cached_property
@@ -689,7 +703,7 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
         "grid": split_list(kernel.grid),
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
-        "workspace": kernel.workspace,
+        "workspace": filled(kernel.workspace, {MULTIPROCESSORS: kernel.multiprocessors}),
     }
     if kernel.arguments != signature.SGEMM_ARGUMENTS:
         launch["arguments"] = list(kernel.arguments)

@@ -19,6 +19,7 @@ from worklog.kernel.source import comments, evaluate, filled, reduced, sizes, sp
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
+MULTIPROCESSORS = "SMS"  # the number of them, in a grid and in template arguments
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
@@ -34,7 +35,7 @@ class Launch:
     """
 
     function: str  # with its template arguments, as in "sum_parts<BM, 4>"
-    grid: str = ""  # blocks along x, y and z, expressions that may also name M, N and K
+    grid: str = ""  # blocks along x, y and z, expressions that may also name M, N, K and SMS
     block: str = ""  # threads along x, y and z
     shared: int = 0  # bytes of dynamic shared memory per block
 
@@ -110,7 +111,7 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     ):
         with suppress(BadSetting):
             read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
-            read.blocks({**dict.fromkeys(SIZE_NAMES, 1), **tile})
+            read.blocks({**dict.fromkeys((*SIZE_NAMES, MULTIPROCESSORS), 1), **tile})
             read.threads(tile)
             launch = read
     return tile, claims if claims in CLASSES else "", launch

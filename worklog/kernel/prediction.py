@@ -29,7 +29,7 @@ from worklog.emulator import Counts, Pointer, Result, launch, load
 from worklog.emulator import PtxKernel as Code
 from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET
-from worklog.emulator.limits import WARP
+from worklog.emulator.limits import WARP, Chip
 from worklog.emulator.reports import BadLaunch, BudgetExceeded, NotPredictable, caveats, combined
 from worklog.errors import Interrupted, WorklogError, kind_and_message
 from worklog.kernel import emulated
@@ -282,7 +282,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     gpu = gpu or recorded_run().gpu
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
-    kernel = kernel.at(shape, gpu.arch)
+    kernel = kernel.at(shape, Chip.of_gpu(gpu))
     if len(kernel.passes) > 1:
         return _bound_of_passes(kernel, shape, gpu)
     packaged = memory_counts()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog import runs
+from worklog.emulator.limits import Chip
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
@@ -133,9 +134,8 @@ class Session:
         An error is reported when its rung is measured.
         """
         rungs = {record.name for record in RUNGS}
-        kernels = [
-            rung(job.kernel).at(job.shape, self.gpu.arch) for job in jobs if job.kernel in rungs
-        ]
+        chip = Chip.of_gpu(self.gpu)
+        kernels = [rung(job.kernel).at(job.shape, chip) for job in jobs if job.kernel in rungs]
         with ThreadPoolExecutor() as pool:
             programs = set()
             for kernel in kernels:

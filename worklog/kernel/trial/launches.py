@@ -101,7 +101,7 @@ class TrialLaunch:
             if len(candidate.sizes) == 1:
                 values = dict.fromkeys(SIZE_NAMES, numbers[0])
             try:
-                grid = candidate.launch.blocks({**values, **self.kernel.template})
+                grid = candidate.launch.blocks({**values, **self.kernel.constants})
                 threads = candidate.launch.threads(self.kernel.template)
             except BadSetting:
                 continue
@@ -150,7 +150,7 @@ class TrialLaunch:
         [labels] = labelings(self.kernel)
         lengths = sides(shape)
         candidate = Candidate(labels, launch, roles={size: size for size in SIZE_NAMES})
-        grid = launch.blocks({**lengths, **self.kernel.template})
+        grid = launch.blocks({**lengths, **self.kernel.constants})
         if min(grid) < 1:
             return []
         threads = launch.threads(self.kernel.template)
