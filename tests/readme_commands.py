@@ -72,6 +72,7 @@ COMMANDS = [
         exit_code=1,
         in_checkout=True,
     ),
+    Command("worklog check tests/gate/formats/half2.cu", LIVE, in_checkout=True),
     Command("worklog log", "NVIDIA"),
     Command("worklog compare OLD NEW", LIVE, "worklog compare old.jsonl new.jsonl"),
     Command("worklog article", ": README.md", in_checkout=True),

@@ -26,7 +26,7 @@ TYPES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_right_kernels_pass(name):
-    checked = check(Kernel.from_file(KERNELS / f"{name}.cu"), on="live", seed=1, quick=True)
+    checked = check(Kernel.from_file(KERNELS / f"{name}.cu"), on="gpu", seed=1, quick=True)
     assert checked.verdict.accepted, checked.verdict.reason
     assert checked.label.startswith("live")
 
@@ -39,7 +39,7 @@ def test_sums_in_16_bits_fail():
         "sum = __hfma(A[row * K + k], B[k * N + col], sum);",
     )
     source = source.replace("alpha * sum", "alpha * __half2float(sum)")
-    failure = check(Kernel.from_source(source), on="live", seed=1, quick=True).verdict.failed
+    failure = check(Kernel.from_source(source), on="gpu", seed=1, quick=True).verdict.failed
     assert failure is not None and "sums that are kept in 16 bits" in failure.detail
 
 

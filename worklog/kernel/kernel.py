@@ -497,8 +497,16 @@ class Kernel:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Matrix:
-        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm does."""
+        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm does.
+
+        Raises BadSetting for a kernel of other matrices than float32 by rows.
+        """
         import worklog
+
+        if self.types != SINGLE or self.operands:
+            raise BadSetting(
+                f"{self.name} isn't called with arrays: that takes float32 matrices by rows alone"
+            )
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
 

@@ -660,8 +660,10 @@ def answer(order: CheckOrder, pipe: Connection) -> None:
 def runs_live(kernel: Kernel, on: str | None) -> bool:
     """Return whether check() runs a kernel on the GPU.
 
-    Raises BadSetting for the emulator if only a GPU can run the kernel.
+    Raises BadSetting for another place, and for the emulator if only a GPU can run the kernel.
     """
+    if on not in (None, "gpu", "emulated"):
+        raise BadSetting(f"on = {on!r}: give gpu or emulated")
     if kernel.not_emulated and on == "emulated":
         raise BadSetting(
             f"{kernel.name} is {kernel.not_emulated}, which the emulator cannot run: "
