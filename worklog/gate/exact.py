@@ -59,6 +59,7 @@ OPERAND_BITS = {
     "fp16": 11,
     "bf16": 8,
 }  # significands of shorter formats: integers up to 2^bits are exact
+EIGHT_BIT_SUMS = 13  # bits that tensor cores keep of sums of 8-bit products, with room
 MOST_TILES = 32  # per side
 SAMPLES = 64
 # Bits of the fraction, the smallest normal number's exponent, and the largest number.
@@ -133,8 +134,11 @@ def _dense(
 
 
 def sum_bits(claim: Claims) -> int:
-    """Return the bits of the largest sums that are exact in FP32 and in C."""
-    return claim.types.c.significand
+    """Return the bits of the largest sums that are exact in the sums' format and in C."""
+    bits = claim.types.c.significand
+    if claim.types.has_eight_bits and claim.precision in OPERAND_BITS:
+        return min(bits, EIGHT_BIT_SUMS)
+    return bits
 
 
 def long_bits(format_: Format) -> int:

@@ -137,9 +137,18 @@ class Types:
     def default_precision(self) -> str:
         """The precision class of a kernel that claims none.
 
-        Matrices of 16 bits are for tensor cores, whose sums are truncated.
+        Matrices of 16 bits are for tensor cores, whose sums are truncated; sums of 8-bit factors
+        keep about 14 bits there.
         """
-        return "fp32" if self == SINGLE else "fp32-emulated"
+        if self.has_eight_bits:
+            return "tf32"
+        is_single = {*self.formats} == {FLOAT32}
+        return "fp32" if is_single else "fp32-emulated"
+
+    @property
+    def has_eight_bits(self) -> bool:
+        """Whether a factor has 8 bits."""
+        return 1 in (self.a.itemsize, self.b.itemsize)
 
     def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the bytes of A, B and C at these M, N and K."""
