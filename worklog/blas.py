@@ -372,6 +372,8 @@ class Plan:
         """
         driver = sys.modules["cupy"].cuda.driver
         launches, self.workspace = loaded.launches_at(self.shape)
+        if any(kernel.maps for kernel, *_ in launches):
+            raise BadSetting(f"sgemm: {loaded.name} takes tensor maps: sgemm passes none on a GPU")
         fields: dict[str, Any] = {
             parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature
         }

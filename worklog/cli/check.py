@@ -285,7 +285,9 @@ def check(
 
     A kernel's parameters and launch are read from its file and the files that include it. What no
     file states is found by launches on the emulator. Both are shown. --args, --grid and --block
-    set them. --prove also proves, without a launch, that accesses stay in bounds and don't race at
+    set them. A parameter of type CUtensorMap is made as the launcher's cuTensorMapEncodeTiled makes
+    it, or as a comment states it: "tensor maps: tma_a = A, box 64 x 32 of half, swizzle 64B".
+    --prove also proves, without a launch, that accesses stay in bounds and don't race at
     any shape of the domain. It reaches kernels with affine addresses, and states what it can't
     prove. With --problem, a .cu file has an extern "C" function `solution` that launches
     kernels, and file.py:function has the problem's parameters. `worklog new` writes both to start

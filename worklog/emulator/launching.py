@@ -569,10 +569,20 @@ def _bind(kernel: PtxKernel, arguments: Sequence[Any], memory: GlobalMemory) -> 
             )
         base = bases[identity]
         if isinstance(value, TensorMap):
-            params[param.name] = value.encoded(base)
+            encoded = value.encoded(base)
+            is_pointer = param.type != "b8"
+            params[param.name] = _map_in_memory(memory, encoded) if is_pointer else encoded
         else:
             params[param.name] = base.to_bytes(8, "little")
     return params
+
+
+def _map_in_memory(memory: GlobalMemory, encoded: bytes) -> bytes:
+    """Return the address of a new buffer with a tensor map, as a parameter's bytes."""
+    base = FIRST_ADDRESS + len(memory.buffers) * SPACING
+    data = np.frombuffer(encoded, np.uint8)
+    memory.buffers.append(AllocatedBuffer("a tensor map", base, MAP_SIZE, data, writable=False))
+    return base.to_bytes(8, "little")
 
 
 def _pointer(value: Any) -> Pointer | None:
@@ -587,14 +597,15 @@ def _pointer(value: Any) -> Pointer | None:
 def _require_pointer(kernel: PtxKernel, param: Param, number: int, is_map: bool) -> None:
     """Raise BadLaunch if a parameter doesn't take its argument.
 
-    A pointer takes a buffer, and a tensor map takes a map.
+    A pointer takes a buffer, or a tensor map in memory. A parameter of its size takes a map itself.
     """
-    if is_map and (param.type, param.size) != ("b8", MAP_SIZE):
+    is_pointer = param.type in ("u64", "b64")
+    if is_map and not is_pointer and (param.type, param.size) != ("b8", MAP_SIZE):
         raise BadLaunch(
             f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {MAP_SIZE} "
-            "bytes"
+            "bytes or its address"
         )
-    if not is_map and param.type not in ("u64", "b64"):
+    if not is_map and not is_pointer:
         raise BadLaunch(
             f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer"
         )

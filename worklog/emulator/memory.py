@@ -348,7 +348,7 @@ def tensor_map(
         "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in steps)
         and [*steps[:1]] == [1],
         "strides are multiples of 16 below 2**40": all(
-            n % 16 == 0 and 0 < n < 2**40 for n in strides
+            n % 16 == 0 and 0 <= n < 2**40 for n in strides
         ),
         "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8)
         or (item == 1 and not nan),

@@ -27,8 +27,10 @@ from worklog.emulator.limits import TOO_MANY_BLOCKS, Chip
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
+from worklog.gpu.tensor_maps import DriverMaps
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
+from worklog.kernel.tensor_map import BoundMap
 from worklog.problem import Shape
 from worklog.problem.formats import FLOAT32, SINGLE, WORD_BYTES, Format, Types
 
@@ -79,6 +81,19 @@ def stream_of(handle: int) -> Any:
     return cupy.cuda.Stream.from_external(external) if handle else cupy.cuda.Stream.null
 
 
+def uploaded_at_once(host: NDArray[np.uint8]) -> Any:
+    """Return a device array with these bytes.
+
+    They are copied on a stream of their own: another stream may be recording a graph.
+    """
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        array = cupy.empty(host.size, host.dtype)
+        array.set(host, stream=stream)
+    stream.synchronize()
+    return array
+
+
 class CudaDevice:
     """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU."""
 
@@ -88,6 +103,7 @@ class CudaDevice:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.chip = Chip.of_gpu(gpu())
+        self._maps = DriverMaps(uploaded_at_once)
 
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU.
@@ -160,7 +176,12 @@ class CudaDevice:
                 limit = blocks_per_sm * gpu().multiprocessors
                 if math.prod(grid) > limit:
                     raise LaunchFailed(TOO_MANY_BLOCKS.format(math.prod(grid), limit))
-            kernel.launch(grid, threads, tuple(arguments), shared_mem=kernel.shared)
+            passed = tuple(map(self._passed, arguments))
+            kernel.launch(grid, threads, passed, shared_mem=kernel.shared)
+
+    def _passed(self, argument: Any) -> Any:
+        """Return an argument for CuPy: the driver's encoding of a tensor map, else itself."""
+        return self._maps.argument(argument) if isinstance(argument, BoundMap) else argument
 
     def count_kernels(self, launch: Callable[[], None]) -> int:
         """Return how many kernels a launch enqueues on the stream.

@@ -1,7 +1,7 @@
 """What computes C: kernels, the ladder, compilation, resources and machine code.
 
 Further faces of the room: by_name, disk_cache, emulated, guards, inspection, ladder, ladder.best,
-ladder.rungs, launchable, listing, nvrtc, portable, prediction, resources, solution,
+ladder.rungs, launchable, listing, nvrtc, portable, prediction, resources, solution, tensor_map,
 tensor_products and trial.
 """
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator import memory
 from worklog.emulator.core.native import SLICE
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.launching import BUDGET, PreparedLaunch, Result, prepare
@@ -42,6 +43,7 @@ from worklog.kernel.device import Block, Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
+from worklog.kernel.tensor_map import BoundMap
 from worklog.problem.formats import FLOAT32, Format
 
 FOLDER = Path(__file__).with_name("ptx")
@@ -159,6 +161,50 @@ class EmulatedBuffer:
     def size(self) -> int:
         """Number of elements."""
         return int(self.data.size)
+
+
+def _pointer(buffer: EmulatedBuffer, name: str) -> Pointer:
+    """Return a buffer as an argument.
+
+    name: for messages
+    """
+    return Pointer(buffer.data, buffer.data.nbytes, name, buffer.skew)
+
+
+def with_maps(arguments: Sequence[Any]) -> list[Any]:
+    """Return a launch's arguments with the emulator's tensor maps. Raises BadLaunch."""
+    return [
+        _tensor_map(argument) if isinstance(argument, BoundMap) else argument
+        for argument in arguments
+    ]
+
+
+def _tensor_map(bound: BoundMap) -> memory.TensorMap:
+    """Return a tensor map of a buffer, an array or a pointer as an argument.
+
+    Raises BadLaunch, and UnsupportedInstruction for a map that only a GPU has.
+    """
+    layout = bound.layout
+    if layout.swizzle > layout.row_bytes:
+        raise UnsupportedInstruction(
+            f"the emulator doesn't support a box of {bound.matrix} whose rows of "
+            f"{layout.row_bytes} bytes are shorter than its swizzle of {layout.swizzle} bytes"
+        )
+    buffer = bound.buffer
+    if isinstance(buffer, EmulatedBuffer):
+        buffer = _pointer(buffer, bound.matrix)
+    elif isinstance(buffer, np.ndarray):
+        buffer = Pointer(buffer, buffer.nbytes, bound.matrix)
+    return memory.tensor_map(
+        buffer,
+        layout.box,
+        shape=layout.sizes,
+        strides=layout.strides,
+        steps=layout.steps,
+        item=layout.format.itemsize,
+        swizzle=layout.swizzle,
+        nan=layout.has_nan,
+    )
 
 
 def _outside(program: Program, result: Result) -> Outside | None:
@@ -327,11 +373,10 @@ class EmulatedDevice:
         Raises LaunchFailed and UnsupportedInstruction.
         """
         names = kernel.program.arguments or ("",) * len(arguments)
-        values = []
-        for name, argument in zip(names, arguments, strict=True):
+        values = list[Any]()
+        for name, argument in zip(names, with_maps(arguments), strict=True):
             if isinstance(argument, EmulatedBuffer):
-                data = argument.data
-                values.append(Pointer(data, data.nbytes, name, argument.skew))
+                values.append(_pointer(argument, name))
             else:
                 values.append(argument)
         with naming(kernel.program):

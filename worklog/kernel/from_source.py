@@ -12,11 +12,12 @@ from typing import Any
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature, stated
+from worklog.kernel import near, signature, stated, tensor_map
 from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.source import filled, included, read_source, split_list
+from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem.formats import Types
 
@@ -55,6 +56,7 @@ class SourceFacts:
     claimed: str  # the precision class
     types: Types  # the formats of A, B and C
     arguments: tuple[str, ...]  # the value that each parameter takes
+    maps: tuple[MatrixMap, ...]  # of the arguments that are tensor maps
     adapted: tuple[str, ...]  # facts that were read from the source, for the user
     warnings: tuple[str, ...]  # facts that the source leaves open
     # Host code or the request passes the leading dimensions: a kernel may need these values.
@@ -74,9 +76,11 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         launch = of_source.launch
         order = _unbound(chosen, order, of_source)
     launch = _with_options(launch, request, chosen)
+    order = _with_maps(request, chosen, order)
     types = signature.types_of_matrices(
         chosen.defined, order.arguments, launch.instance, by_columns
     )
+    types = tensor_map.types_of_maps(order.maps, order.arguments, types)
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
     origin = _origin(request, of_source)
     code = _code(request, chosen, launch)
@@ -97,6 +101,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         claimed=request.claimed or chosen.claims or types.default_precision,
         types=types,
         arguments=order.arguments,
+        maps=order.maps,
         adapted=tuple(adapted),
         warnings=tuple(warnings),
         states_leading=_states_leading(request, chosen, order.arguments),
@@ -274,6 +279,7 @@ class _ParameterOrder:
     adapted: list[str]  # facts that were read from the source
     warnings: list[str]
     is_unclear: bool = False  # the names don't say which parameter is which
+    maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps
 
 
 def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _ParameterOrder:
@@ -292,7 +298,14 @@ def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _Paramet
     if chosen.front[0]:
         adapted.append(f"compiled behind the code of {chosen.front[0]}, which includes {file}")
     try:
-        arguments = signature.order(request.args or "", file, chosen.function, defined)
+        text = _text_about_maps(request, chosen)
+        arguments = signature.order(
+            request.args or "",
+            file,
+            chosen.function,
+            defined,
+            mapped=tensor_map.matrices_in_comments(text),
+        )
         passed = dict[int, str]()
         exchanged = ""
         if not request.args:
@@ -314,6 +327,53 @@ def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _Paramet
         # The kernel can still be compiled.
         return _ParameterOrder((), [str(error).removeprefix(f"{file}: ")], warnings, is_unclear)
     return _ParameterOrder(arguments, adapted, warnings)
+
+
+def _text_about_maps(request: SourceRequest, chosen: _Chosen) -> str:
+    """Return the lines of a source whose comments may be about the kernel's tensor maps."""
+    return launches.own_part(request.source, chosen.unit, chosen.defined, tensor_map.LABEL)
+
+
+def _with_maps(request: SourceRequest, chosen: _Chosen, order: _ParameterOrder) -> _ParameterOrder:
+    """Return the order with the tensor maps that comments or host code state.
+
+    Without an order, and with the reason, if a map isn't stated.
+    """
+    pairs = zip(chosen.defined.parameters, order.arguments, strict=False)
+    mapped = [parameter.name for parameter, value in pairs if signature.is_map(value)]
+    if not mapped:
+        return order
+    maps, unread = _maps_in_comments(request, chosen)
+    origin = "a comment"
+    if not {*mapped} <= {*maps}:
+        programs = units_of(request.programs, chosen.include, request.define)
+        units = [chosen.unit, *(unit for _, unit in programs)]
+        of_host, unread_in_host = stated.tensor_maps(chosen.defined, units, order.arguments)
+        origin = f"{origin} and the host code" if maps else "the host code"
+        maps = {**of_host, **maps}
+        unread = unread or unread_in_host
+    unknown = [name for name in mapped if name not in maps]
+    if unknown:
+        advice = f"state it in a comment, as in {tensor_map.EXAMPLE}"
+        reason = f"the box of {' and '.join(unknown)} isn't known: {advice}"
+        return _ParameterOrder((), ["; ".join(filter(None, (unread, reason)))], order.warnings)
+    lines = [f"tensor map {name}: {maps[name]}; from {origin}" for name in mapped]
+    passed = tuple(maps[name] for name in mapped)
+    return replace(
+        order,
+        adapted=[*order.adapted, *lines],
+        warnings=[*order.warnings, *tensor_map.transposed(passed, order.arguments)],
+        maps=passed,
+    )
+
+
+def _maps_in_comments(request: SourceRequest, chosen: _Chosen) -> tuple[dict[str, MatrixMap], str]:
+    """Return the tensor maps that comments state, and why others aren't read or ""."""
+    names = {**chosen.unit.constants, **chosen.defined.constants}
+    names |= dict(zip(chosen.defined.template, split_list(chosen.instance), strict=False))
+    for name in (*signature.SIZE_NAMES, *chosen.template):
+        names.pop(name, None)
+    return tensor_map.from_comments(_text_about_maps(request, chosen), names, chosen.template)
 
 
 def _launch_of_source(
@@ -492,7 +552,7 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     if order.is_unclear:
         return True
     beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.OPERANDS}
-    if not order.arguments or not beyond_product.isdisjoint(order.arguments):
+    if not order.arguments or order.maps or not beyond_product.isdisjoint(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)
     is_by_name = not request.args and not signature.is_ladders(order.arguments)

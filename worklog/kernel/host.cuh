@@ -52,3 +52,4 @@ using uintptr_t = unsigned long;
 #define M_SQRT2 1.41421356237309504880
 #define M_SQRT1_2 0.70710678118654752440
 #define M_2_SQRTPI 1.12837916709551257390
+using CUtensorMap = struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };

@@ -35,6 +35,7 @@ from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubjec
 from worklog.kernel.launch import LAUNCH_ADVICE, MULTIPROCESSORS, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
+from worklog.kernel.tensor_map import MatrixMap, bound_maps, rules_of_maps
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
 from worklog.problem.formats import SINGLE, Types
@@ -75,6 +76,7 @@ class Kernel:
     batch: int = 1  # products of a launch
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
+    maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps, in order
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
@@ -215,12 +217,13 @@ class Kernel:
             claimed=facts.claimed,
             types=facts.types,
             arguments=facts.arguments,
+            maps=facts.maps,
             adapted=facts.adapted,
             warnings=facts.warnings,
             states_leading=facts.states_leading,
             stated=dict(vars(request)) if facts.has_trial else {},
         )
-        kernel = _readable(kernel)
+        kernel = _with_domain_of_maps(_readable(kernel))
         return kernel if facts.states_domain else _with_domain_of_grid(kernel, request)
 
     @classmethod
@@ -559,14 +562,10 @@ class Kernel:
         """Return the arguments of a launch, in the order of the kernel's parameters.
 
         operands: beyond those of a product, by name
+        Raises BadSetting for a tensor map that the driver doesn't make.
         """
-        values: dict[str, Any] = {
-            "alpha": np.float32(alpha),
-            "A": a,
-            "B": b,
-            "beta": np.float32(beta),
-            "C": c,
-        }
+        values: dict[str, Any] = {"A": a, "B": b, "C": c}
+        values |= {"alpha": np.float32(alpha), "beta": np.float32(beta)}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
         values |= operands
         sizes_by_name = (
@@ -582,7 +581,12 @@ class Kernel:
         for name in filter(signature.is_computed, self.arguments):
             number = evaluate(name.removeprefix(signature.WIDE), sizes)
             values[name] = np.int64(number) if name.startswith(signature.WIDE) else np.int32(number)
-        return tuple(values[name] for name in self.arguments)
+        maps = bound_maps(
+            self.maps, self.arguments, {"A": a, "B": b, "C": c}, {**sizes, **self.template}
+        )
+        return tuple(
+            next(maps) if signature.is_map(name) else values[name] for name in self.arguments
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of a run's `kernels`: source hash, launch and domain.
@@ -712,10 +716,24 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
         "workspace": filled(kernel.workspace, {MULTIPROCESSORS: kernel.multiprocessors}),
+        "tensor_maps": {tensor_map.parameter: str(tensor_map) for tensor_map in kernel.maps},
     }
     if kernel.arguments != signature.SGEMM_ARGUMENTS:
         launch["arguments"] = list(kernel.arguments)
     return {name: value for name, value in launch.items() if value}
+
+
+def _with_domain_of_maps(kernel: Kernel) -> Kernel:
+    """Return a kernel whose domain has the driver's rules for its tensor maps.
+
+    It has a warning that the domain is inferred.
+    """
+    rules = rules_of_maps(kernel.maps, kernel.arguments, kernel.template)
+    domain = replace(kernel, rules=", ".join([kernel.rules, *rules])).domain
+    if domain == kernel.domain:
+        return kernel
+    reason = f"the domain is inferred from the tensor maps: {', '.join(rules)}"
+    return replace(kernel, rules=str(domain), warnings=(*kernel.warnings, reason))
 
 
 def _with_domain_of_grid(kernel: Kernel, request: SourceRequest) -> Kernel:

@@ -9,6 +9,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import MATRICES, VECTORS, WIDE, is_computed, size_of
+from worklog.kernel.tensor_map import is_map_by_value
 from worklog.problem import SGEMM, TYPES
 from worklog.runs import Gpu
 
@@ -21,9 +22,14 @@ BITS = {
 
 
 def _bits(argument: str) -> str:
-    """Return how PTX declares the parameter of an argument: "f32", "32" or "64"."""
+    """Return how PTX declares the parameter of an argument.
+
+    That is "f32", "32", "64", or "8" for bytes.
+    """
     if argument.startswith(WIDE):
         return "64"
+    if is_map_by_value(argument):
+        return "8"
     is_integer = is_computed(argument) or size_of(argument)
     return BITS.get(argument, "32" if is_integer else "64")
 

@@ -191,7 +191,7 @@ def _run_blocks(
     a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
     workspace = Pointer(None, kernel.workspace_bytes(shape))
     operands = operands_without_values(kernel, shape)
-    arguments = kernel.bind(shape, 1.0, a, b, beta, c, workspace, operands)
+    arguments = emulated.with_maps(kernel.bind(shape, 1.0, a, b, beta, c, workspace, operands))
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():
         blocks_by_weight[weight].append(number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -32,6 +33,14 @@ BIASES = (BIAS, ROW_BIAS)
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
 SCALES = ("scale of A", "scale of B", "scale")
 OPERANDS = (*BIASES, *SCALES)  # beyond those of a product
+MAP_TYPE = "CUtensorMap"  # of cuda.h
+MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
+ADDRESS_OF_MAP = "address of a map of "  # before the matrix of a tensor map in global memory
+# Words beside the matrix in a tensor map's name, such as d_tma_map_A and tensorMapA.
+_MAP_WORDS = {
+    *("tensor", "map", "tensormap", "tmap", "tma", "tm", "desc", "descriptor", "cu", "ptr"),
+    *("d", "dev", "device", "g", "gmem", "global", "load", "mat", "matrix", "const", "param"),
+}
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
@@ -109,11 +118,19 @@ class UnclearOrder(BadSetting):
     """The names of a kernel's parameters don't say which value each of them takes."""
 
 
-def order(text: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
+def order(
+    text: str,
+    file: str,
+    function: str,
+    defined: Definition,
+    *,
+    mapped: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[str, ...]:
     """Return the value that each parameter takes.
 
     text: the values, such as "A,B,C,M,N,K"; "" for the values that the parameters' names say
     file: in messages
+    mapped: the matrix of tensor maps, by parameter, that the source states
     Raises BadSetting.
     """
     declared = defined.parameters
@@ -121,18 +138,35 @@ def order(text: str, file: str, function: str, defined: Definition) -> tuple[str
     if text:
         values = _values_of_text(text, file, declared)
     elif declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
-        values = [*_by_name(declared[:-1], file, function), WORKSPACE]
+        values = [*_by_name(declared[:-1], file, function, mapped), WORKSPACE]
     else:
-        values = _by_name(declared, file, function)
+        values = _by_name(declared, file, function, mapped)
     for place, parameter in enumerate(declared):
-        if not parameter.pointer and parameter.dtype.endswith("int64"):
+        if parameter.type == MAP_TYPE:
+            values[place] = _mapped(parameter, values[place])
+        elif not parameter.pointer and parameter.dtype.endswith("int64"):
             values[place] = f"{WIDE}{values[place]}"
     return tuple(values)
 
 
+def _mapped(parameter: Parameter, matrix: str) -> str:
+    """Return the value of a parameter that is a tensor map, such as "map of A"."""
+    return f"{ADDRESS_OF_MAP if parameter.pointer else MAP_OF}{matrix}"
+
+
+def is_map(value: str) -> bool:
+    """Return whether a value is a tensor map or the address of one."""
+    return value.startswith((MAP_OF, ADDRESS_OF_MAP))
+
+
+def mapped_matrix(value: str) -> str:
+    """Return the matrix of a value that is a tensor map."""
+    return value.removeprefix(ADDRESS_OF_MAP).removeprefix(MAP_OF)
+
+
 def _require_types(defined: Definition, file: str, function: str) -> None:
     """Raise BadSetting for a parameter whose type the gate can't pass."""
-    types = {"void", *VECTORS, *defined.template}
+    types = {"void", MAP_TYPE, *VECTORS, *defined.template}
     for parameter in defined.parameters:
         kind = parameter.type
         if kind.endswith(("*", "]")):
@@ -198,7 +232,8 @@ def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]
 
 def is_computed(value: str) -> bool:
     """Return whether a value is an integer or computed from M, N and K."""
-    return value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *OPERANDS)
+    argument_names = (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *OPERANDS)
+    return not is_map(value) and value.removeprefix(WIDE) not in argument_names
 
 
 def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
@@ -295,14 +330,12 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
                 f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
                 f"{', '.join(SGEMM_ARGUMENTS)}, and no integer"
             ) from error
-    if any(names.count(name) != 1 for name in MATRICES) or not any(
-        name in SIZE_NAMES for name in names
-    ):
-        raise BadSetting(f"--args {text}: give A, B and C once each and at least one of M, N, K")
     if len(declared) != len(names):
         raise BadSetting(
             f"--args {text}: {file} declares {len(declared)} parameters, and {len(names)} are given"
         )
+    if not _has_matrices(declared, names) or not any(name in SIZE_NAMES for name in names):
+        raise BadSetting(f"--args {text}: give A, B and C once each and at least one of M, N, K")
     for parameter, name in zip(declared, names, strict=True):
         if is_computed(name) and (parameter.pointer or "int" not in parameter.dtype):
             raise BadSetting(
@@ -311,11 +344,29 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
     return names
 
 
-def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[str]:
+def _has_matrices(declared: Sequence[Parameter], values: Sequence[str]) -> bool:
+    """Return whether the values have A, B and C, each once or as tensor maps.
+
+    A matrix may have several maps, and a pointer beside them.
+    """
+    passed = list[str]()
+    mapped = set[str]()
+    for parameter, value in zip(declared, values, strict=True):
+        if parameter.type == MAP_TYPE:
+            mapped.add(value)
+        elif value in MATRICES:
+            passed.append(value)
+    return len({*passed}) == len(passed) and mapped | {*passed} == {*MATRICES}
+
+
+def _by_name(
+    declared: Sequence[Parameter], file: str, function: str, mapped: Mapping[str, str]
+) -> list[str]:
     """Return the values of parameters by their names.
 
     These are A, B and C, once each, and at least one size.
 
+    mapped: as for order
     Raises BadSetting, and UnclearOrder if the names don't say which parameter is which.
     """
     kinds = [_kind(parameter) for parameter in declared]
@@ -323,7 +374,8 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
         return [*SGEMM_ARGUMENTS]
     operands = [_operand(parameter.name) for parameter in declared if parameter.pointer]
     added = [operand for operand in operands if operand]
-    if len(operands) - len(added) != len(MATRICES) or len({*added}) < len(added):
+    has_three = len(operands) - len(added) == len(MATRICES) or "map" in kinds
+    if not has_three or len({*added}) < len(added):
         raise BadSetting(
             f"{file}: {function} takes {kinds.count('pointer')} "
             f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
@@ -334,11 +386,15 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
             f"{file}: {function} takes no size, and the gate checks several shapes: "
             "add int M, int N, int K"
         )
-    values = named(declared)
-    matrices = sorted(value for value in values if value in MATRICES)
-    if not all(values) or matrices != [*MATRICES]:
+    values = named(declared, mapped)
+    if not all(values) or not _has_matrices(declared, values):
         names = ", ".join(parameter.name for parameter in declared)
         template = ",".join(value or "?" for value in values)
+        if "map" in kinds and all(values):
+            raise BadSetting(
+                f"{file}: {function}({names}): passed as ({template}): the gate passes A, B and C, "
+                "each as a pointer or as tensor maps: give the order, as in --args 'A,B,C,M,N,K'"
+            )
         raise UnclearOrder(
             f"{file}: {function}({names}): the names don't say which parameter is which: "
             f"give one of {', '.join(SGEMM_ARGUMENTS)} for each ?: --args '{template}'"
@@ -347,7 +403,9 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
 
 
 def _kind(parameter: Parameter) -> str:
-    """Return the kind of value that a parameter takes: "pointer", "integer" or "float"."""
+    """Return the kind of a parameter's value: "map", "pointer", "integer" or "float"."""
+    if parameter.type == MAP_TYPE:
+        return "map"
     if parameter.pointer:
         return "pointer"
     return "integer" if "int" in parameter.dtype else "float"
@@ -358,7 +416,8 @@ def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     numbers = []
     no_sizes = ("alpha", "beta", BATCH, *SCALES, *_SPAN.values())
     for parameter in declared:
-        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) not in no_sizes:
+        is_number = not parameter.pointer and parameter.type != MAP_TYPE
+        if is_number and _MEANING.get(_plain(parameter.name)) not in no_sizes:
             numbers.append(parameter)
     return numbers
 
@@ -375,15 +434,21 @@ def _operand(name: str) -> str:
     return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
 
 
-def named(declared: Sequence[Parameter]) -> list[str]:
+def named(
+    declared: Sequence[Parameter], mapped: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """Return the value that each parameter's name says; "" if it says none.
 
-    An only size is N.
+    An only size is N. The value of a tensor map is its matrix.
+
+    mapped: as for order
     """
     numbers = _numbers(declared)
     values = []
     for parameter in declared:
-        if parameter.pointer:
+        if parameter.type == MAP_TYPE:
+            values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
+        elif parameter.pointer:
             values.append(matrix_of(parameter.name) or _operand(parameter.name))
         elif numbers == [parameter]:
             values.append("N")
@@ -398,6 +463,13 @@ def matrix_of(name: str) -> str:
     """Return A, B or C for a matrix's name such as d_A, "" for another name."""
     matrix = _MATRIX.fullmatch(name)
     return matrix[1].upper() if matrix else ""
+
+
+def matrix_of_map(name: str) -> str:
+    """Return A, B or C for a tensor map's name such as tma_a, "" for another name."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z]", name)
+    left = [part.upper() for part in parts if part.lower() not in _MAP_WORDS]
+    return left[0] if len(left) == 1 and left[0] in MATRICES else ""
 
 
 def described(defined: Definition, values: Sequence[str]) -> list[str]:

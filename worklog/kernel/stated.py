@@ -12,10 +12,19 @@ from itertools import chain
 
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting
-from worklog.kernel.host import OTHER, HostCode, HostLaunch, host_code, passed_to, template_types
+from worklog.kernel.host import (
+    OTHER,
+    HostCode,
+    HostLaunch,
+    encoding_lines,
+    host_code,
+    passed_to,
+    template_types,
+)
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
 from worklog.kernel.source import filled, split_list, uncommented
+from worklog.kernel.tensor_map import MatrixMap, labelled
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs.text import a_few
 
@@ -205,6 +214,36 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
         if not differing and not JOINT.search(text):
             values[place] = text
     return values
+
+
+def tensor_maps(
+    defined: Definition, units: Iterable[Unit], values: Sequence[str]
+) -> tuple[dict[str, MatrixMap], str]:
+    """Return the tensor maps that host code passes, by parameter.
+
+    Also return why others aren't read, or "".
+
+    values: of each parameter
+    """
+    labels = [size_of(value) for value in values]
+    unread = ""
+    for unit in units:
+        code = _host_code(unit, defined, values)
+        choices = dict[tuple[MatrixMap, ...], None]()
+        for launch in code.launches:
+            names = launch.names(labels)
+            choices[tuple(labelled(passed, names) for passed in launch.maps)] = None
+            unread = unread or launch.unread_map
+        if len(choices) == 1 and not unread:
+            [maps] = choices
+            return {passed.parameter: passed for passed in maps}, ""
+        if len(choices) > 1:
+            unread = unread or "the tensor maps of its launches differ"
+        unread = unread or "; ".join(code.unread)
+        lines = encoding_lines(unit)
+        if lines and unread:
+            unread = f"line {a_few([str(line) for line in lines])}: {unread}"
+    return {}, unread
 
 
 def leading_dimensions(defined: Definition, unit: Unit, values: Sequence[str]) -> dict[int, str]:

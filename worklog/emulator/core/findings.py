@@ -229,7 +229,8 @@ UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
     "lines",
     "NO_TENSOR_MAP": "there is no tensor map of this many dimensions that "
-    "worklog.emulator.memory.tensor_map has made at this address",
+    "worklog.emulator.memory.tensor_map has made at this address: declare a parameter as const "
+    "__grid_constant__ CUtensorMap, else the address is that of a copy in local memory",
 }
 
 

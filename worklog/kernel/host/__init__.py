@@ -10,6 +10,7 @@ from worklog.kernel.host.launches import (
     launched_by,
 )
 from worklog.kernel.host.program import SPACING, STAND_INS, stand_in
+from worklog.kernel.host.tensor_maps import encoding_lines
 from worklog.kernel.host.text import template_types
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "HostCode",
     "HostLaunch",
     "Launched",
+    "encoding_lines",
     "host_code",
     "launched_by",
     "passed_to",

@@ -87,18 +87,151 @@ __device__ constexpr const T& min(const T& a, const T& b) {
 }
 }  // namespace std
 
+// Of cuda.h and cudaTypedefs.h: what makes tensor maps.
+using cuuint32_t = unsigned int;
+using cuuint64_t = unsigned long long;
+#define CUDA_SUCCESS cudaSuccess
+using CUresult = cudaError_t;
+enum CUtensorMapDataType {
+  CU_TENSOR_MAP_DATA_TYPE_UINT8,
+  CU_TENSOR_MAP_DATA_TYPE_UINT16,
+  CU_TENSOR_MAP_DATA_TYPE_UINT32,
+  CU_TENSOR_MAP_DATA_TYPE_INT32,
+  CU_TENSOR_MAP_DATA_TYPE_UINT64,
+  CU_TENSOR_MAP_DATA_TYPE_INT64,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
+  CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+  CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ
+};
+enum CUtensorMapInterleave {
+  CU_TENSOR_MAP_INTERLEAVE_NONE,
+  CU_TENSOR_MAP_INTERLEAVE_16B,
+  CU_TENSOR_MAP_INTERLEAVE_32B
+};
+enum CUtensorMapSwizzle {
+  CU_TENSOR_MAP_SWIZZLE_NONE,
+  CU_TENSOR_MAP_SWIZZLE_32B,
+  CU_TENSOR_MAP_SWIZZLE_64B,
+  CU_TENSOR_MAP_SWIZZLE_128B
+};
+enum CUtensorMapL2promotion {
+  CU_TENSOR_MAP_L2_PROMOTION_NONE,
+  CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+  CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+  CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+};
+enum CUtensorMapFloatOOBfill {
+  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+  CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+};
+#define cudaGetErrorName(error) ""
+#define cuGetErrorString(...) cudaSuccess
+#define cuGetErrorName(...) cudaSuccess
+#define cuInit(...) cudaSuccess
+
+namespace worklog {
+// The arguments of cuTensorMapEncodeTiled, in a CUtensorMap: as in tensor_maps.py.
+struct Encoded {
+  unsigned long long sizes[5], strides[4];
+  unsigned box[5];
+  unsigned char steps[5], rank, type, interleave, swizzle, promotion, fill, is_encoded;
+};
+static_assert(sizeof(Encoded) <= sizeof(CUtensorMap));
+}  // namespace worklog
+
+__device__ inline CUresult cuTensorMapEncodeTiled(
+    CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void*, const cuuint64_t* sizes,
+    const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps,
+    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+    CUtensorMapFloatOOBfill fill) {
+  worklog::Encoded encoded = {};
+  for (int d = 0; d < 5 && d < rank; ++d) {
+    encoded.sizes[d] = sizes[d];
+    encoded.box[d] = box[d];
+    encoded.steps[d] = steps[d];
+    if (d > 0) encoded.strides[d - 1] = strides[d - 1];
+  }
+  encoded.rank = rank;
+  encoded.type = type;
+  encoded.interleave = interleave;
+  encoded.swizzle = swizzle;
+  encoded.promotion = promotion;
+  encoded.fill = fill;
+  encoded.is_encoded = 1;
+  memcpy(map, &encoded, sizeof encoded);
+  return cudaSuccess;
+}
+
+// The driver's function by its name, as programs that don't link libcuda get it.
+using PFN_cuTensorMapEncodeTiled = decltype(&cuTensorMapEncodeTiled);
+using PFN_cuTensorMapEncodeTiled_v12000 = PFN_cuTensorMapEncodeTiled;
+#ifdef __clang__  // NVRTC knows them
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+enum { cudaEnableDefault };
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice };
+#endif
+namespace worklog {
+template <typename T>
+__device__ void set_found(T) {}
+__device__ inline void set_found(cudaDriverEntryPointQueryResult* result) {
+  *result = cudaDriverEntryPointSuccess;
+}
+template <typename... Options>
+__device__ cudaError_t entry_point(const char*, void** function, Options... options) {
+  *function = (void*)&cuTensorMapEncodeTiled;
+  (set_found(options), ...);
+  return cudaSuccess;
+}
+}  // namespace worklog
+#define cudaGetDriverEntryPoint(...) worklog::entry_point(__VA_ARGS__)
+#define cudaGetDriverEntryPointByVersion(...) worklog::entry_point(__VA_ARGS__)
+
+namespace worklog {
+// Where a host function's float pointers point: the bits there don't matter for a launch.
+__device__ double memory;
+
+// Tensor maps in the GPU's memory. Each block is a run of its own.
+constexpr int MOST_RUNS = 4096;
+__device__ unsigned char allocated_maps[MOST_RUNS];
+__device__ inline CUtensorMap* new_map() {
+  __shared__ CUtensorMap all[8];
+  return &all[allocated_maps[blockIdx.x % MOST_RUNS]++ % 8];
+}
+}  // namespace worklog
+
+template <typename T>
+__device__ cudaError_t cudaMalloc(T** address, size_t bytes) {
+  *address = bytes == sizeof(CUtensorMap) ? (T*)worklog::new_map() : (T*)&worklog::memory;
+  return cudaSuccess;
+}
+template <typename Bytes, typename... Kind>
+__device__ cudaError_t cudaMemcpy(CUtensorMap* to, const CUtensorMap* from, Bytes, Kind...) {
+  *to = *from;
+  return cudaSuccess;
+}
+template <typename Bytes, typename... Kind>
+__device__ cudaError_t cudaMemcpyAsync(CUtensorMap* to, const CUtensorMap* from, Bytes, Kind...) {
+  *to = *from;
+  return cudaSuccess;
+}
+
 struct __half;
 struct __nv_bfloat16;
 
 namespace worklog {
 
-constexpr int MAX_TEMPLATE = 16, MAX_ARGUMENTS = 32;
+constexpr int MAX_TEMPLATE = 16, MAX_ARGUMENTS = 32, MAX_MAPS = 4;
 
 struct Record {
   unsigned long long kernel, shared;
   unsigned long long grid[3], block[3];
   unsigned long long values[MAX_TEMPLATE];  // of the template's parameters
   unsigned long long arguments[MAX_ARGUMENTS];
+  CUtensorMap maps[MAX_MAPS];
 };
 
 // Each block is a run of the host code with inputs of its own.
@@ -106,9 +239,6 @@ __device__ const long long* all_inputs;
 __device__ Record* all_records;
 __device__ unsigned* launches;
 __device__ int inputs_of_a_run, most_launches;
-
-// Where a host function's float pointers point: the bits there don't matter for a launch.
-__device__ double memory;
 
 __device__ inline void begin(const long long* inputs, int count, Record* records, unsigned* counts,
                              int most) {
@@ -131,6 +261,19 @@ __device__ unsigned long long word(const T& value) {
   unsigned long long bits = 0;
   if constexpr (sizeof(T) <= sizeof bits) memcpy(&bits, (const void*)&value, sizeof value);
   return bits;
+}
+
+// Keep an argument that is a tensor map or the address of one.
+template <typename T>
+__device__ void keep_map(Record&, int&, T) {}
+__device__ inline void keep_map(Record& record, int& count, CUtensorMap map) {
+  if (count < MAX_MAPS) record.maps[count++] = map;
+}
+__device__ inline void keep_map(Record& record, int& count, const CUtensorMap* map) {
+  keep_map(record, count, *map);
+}
+__device__ inline void keep_map(Record& record, int& count, CUtensorMap* map) {
+  keep_map(record, count, *map);
 }
 
 // The numbers of types, as in launches.py.
@@ -183,6 +326,8 @@ __device__ void launched(int kernel, Values values, const Arguments&... argument
   for (int n = 0; n < (int)sizeof...(arguments) && n < MAX_ARGUMENTS; ++n) {
     record.arguments[n] = words[n];
   }
+  int maps = 0;
+  (keep_map(record, maps, arguments), ...);
 }
 
 template <int... Places>

@@ -35,10 +35,12 @@ from worklog.kernel.host.program import (
 )
 from worklog.kernel.host.records import MAX_ARGUMENTS, Records, first_error, run
 from worklog.kernel.host.slices import SliceOptions
+from worklog.kernel.host.tensor_maps import passed_maps
 from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import UNREAD_LAUNCH
 from worklog.kernel.signature import BATCH, SIZE_NAMES, is_batch
 from worklog.kernel.source import filled, text_of
+from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit, without_macros
 from worklog.runs.text import a_few
 
@@ -79,6 +81,8 @@ class HostLaunch:
     rules: tuple[str, ...]
     # Lines of statements that may prevent the launch at some sizes.
     unread_guards: tuple[int, ...]
+    maps: tuple[MatrixMap, ...] = ()  # that it passes
+    unread_map: str = ""  # why a tensor map isn't in `maps`
 
     def names(self, labels: Sequence[str]) -> dict[str, str]:
         """Return the label of each variable.
@@ -363,6 +367,12 @@ def _described(
     for axis in range(3):
         grid.append(fitted(launched_sizes, records["grid"][:, axis].astype(np.int64), names))
     shared = np.unique(records["shared"])
+    maps: tuple[MatrixMap, ...] = ()
+    unread_map = ""
+    try:
+        maps = passed_maps(target, launched_sizes, records, names)
+    except BadSetting as error:
+        unread_map = str(error)
     launch = HostLaunch(
         template=_values(target, values),
         grid=tuple(grid),
@@ -372,6 +382,8 @@ def _described(
         passed=tuple(_passed(host, target, launched_sizes, records)),
         rules=tuple(rules),
         unread_guards=host.unread_guards,
+        maps=maps,
+        unread_map=unread_map,
     )
     return [launch]
 

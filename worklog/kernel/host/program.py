@@ -16,6 +16,7 @@ from worklog.kernel.host.calls import CallChain, HostCall, base_name, last_name,
 from worklog.kernel.host.doubts import declared_in, is_instantiated, is_passed
 from worklog.kernel.host.slices import Slice, SliceOptions, Slicer
 from worklog.kernel.host.text import assembled, head_of, is_type_parameter
+from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import RECORDS, Definition, Unit
 from worklog.problem import Parameter
@@ -281,7 +282,7 @@ def _stand_ins(unit: Unit, call: HostCall, callee: Definition) -> dict[int, str]
             continue
         if parameter.name in launched or base_name(uncast(call.arguments[place])) in functions:
             continue
-        if parameter.pointer:
+        if parameter.pointer and parameter.type != MAP_TYPE:
             named_types = dict(zip(callee.template, call.template, strict=False))
             type_ = named_types.get(parameter.type, "float")
             codes[place] = _address(parameter, callee.template, place, type_)

@@ -16,6 +16,7 @@ from worklog.kernel.host.fit import Integers
 from worklog.kernel.host.program import ENTRY, HostProgram
 from worklog.kernel.host.text import LINES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, host_header
+from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.unit import Unit
 
 HEADER = Path(__file__).with_name("launcher.cuh")
@@ -23,6 +24,18 @@ MAX_LAUNCHES = 16  # of a run at one row of sizes
 # As in HEADER.
 MAX_TEMPLATE = 16
 MAX_ARGUMENTS = 32
+MAX_MAPS = 4
+ENCODED = np.dtype(
+    [
+        ("sizes", "5u8"),
+        ("strides", "4u8"),
+        ("box", "5u4"),
+        ("steps", "5u1"),
+        *((name, "u1") for name in ("rank", "type", "interleave", "swizzle")),
+        *((name, "u1") for name in ("promotion", "fill", "is_encoded")),
+        ("_", "V24"),
+    ]
+)
 RECORD = np.dtype(
     [
         ("kernel", "u8"),
@@ -31,6 +44,7 @@ RECORD = np.dtype(
         ("block", "3u8"),
         ("values", f"{MAX_TEMPLATE}u8"),
         ("arguments", f"{MAX_ARGUMENTS}u8"),
+        ("maps", ENCODED, MAX_MAPS),
     ]
 )
 Records = NDArray[Any]  # of RECORD
@@ -64,8 +78,8 @@ def run(
     from worklog.emulator import launch  # here: most commands need none of it
     from worklog.emulator.program import load_variables
 
-    headers = {HEADER.name: HEADER.read_text(encoding="utf-8")}
-    headers[HOST.name] = host_header(host.text, unit)
+    launcher = HEADER.read_text(encoding="utf-8")
+    headers = {HOST.name: host_header(f"{host.text}\n{MAP_TYPE}", unit), HEADER.name: launcher}
     text = "".join(f'#include "{name}"\n' for name in headers) + host.text
     kernel, compile_error = _compiled(text, tuple(headers.items()))
     if compile_error:
@@ -73,25 +87,48 @@ def run(
     rows = len(inputs)
     records = np.zeros(rows * limit, RECORD)
     counts = np.zeros(rows, np.uint32)
-    # A function without inputs gets an unused input: memory isn't empty.
-    flat = np.append(inputs.reshape(-1), 0)
-    width = np.int32(inputs.shape[1])
-    result = launch(
-        kernel,
-        (rows,),
-        1,
-        [flat, width, records.view(np.uint8), counts, np.int32(limit)],
-        variables=load_variables(kernel),
-        races=False,
-        count=False,
-    )
-    for finding in result.findings:
-        if finding.is_error:
-            raise LaunchFailed(f"the host code fails: {finding.message}")
+    # Each run of code that keeps values in variables starts with new variables.
+    size = 1 if _keeps_values(kernel) else rows
+    for first in range(0, rows, size):
+        part = inputs[first : first + size]
+        # A function without inputs gets an unused input: memory isn't empty.
+        flat = np.append(part.reshape(-1), 0)
+        of_part = records[first * limit : (first + size) * limit]
+        result = launch(
+            kernel,
+            (len(part),),
+            1,
+            [
+                flat,
+                np.int32(inputs.shape[1]),
+                of_part.view(np.uint8),
+                counts[first : first + size],
+                np.int32(limit),
+            ],
+            variables=load_variables(kernel),
+            races=False,
+            count=False,
+        )
+        for finding in result.findings:
+            if finding.is_error:
+                raise LaunchFailed(f"the host code fails: {finding.message}")
     if counts.max() > limit:
         raise LaunchFailed(f"the host code launches more than {limit} kernels")
     by_row = records.reshape(rows, limit)
     return [by_row[row, :count] for row, count in enumerate(counts.tolist())]
+
+
+def _keeps_values(kernel: Any) -> bool:
+    """Return whether a loaded program has variables outside of functions, or static ones.
+
+    Constants and texts are in memory that can't be written, or have names that C++ doesn't have.
+    """
+    for variable in kernel.variables:
+        is_of_launcher = variable.name.startswith("_ZN7worklog")
+        is_of_source = re.fullmatch(r"(?!__)[A-Za-z_]\w*", variable.name) is not None
+        if variable.space == "global" and is_of_source and not is_of_launcher:
+            return True
+    return False
 
 
 def first_error(text: str) -> str:

@@ -53,7 +53,8 @@ def assembled(
             local = declared_in(function)
             codes_here = {name: code for name, code in codes.items() if name not in local}
             edits.append((start, body.end_byte, _with_lines(function, codes_here)))
-    return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
+    text = re.sub(r"\b__host__\b", "", edited(text, 0, edits))
+    return re.sub(r"\b__global__\b", "__device__", text)
 
 
 def _needed_pieces(
