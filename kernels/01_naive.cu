@@ -12,7 +12,7 @@
 // Launch:  grid (N + BN - 1) / BN, (M + BM - 1) / BM   block BM * BN
 //
 // One block computes a BM x BN tile of C with BM * BN threads. In every rung, blockIdx.x walks the
-// columns of C and blockIdx.y the rows.
+// columns of C and blockIdx.y the rows. What the headers say was measured, was on an H200 (sm_90).
 
 template <int BM, int BN>
 __global__ void __launch_bounds__(BM * BN) sgemm_naive(

@@ -5,7 +5,7 @@
 // Now:     each thread computes a column of TM elements. One float of B, kept in a register, serves
 //          TM multiply-adds.
 // Why:     shared-memory loads per multiply-add fall from 2 to (TM + 1) / TM.
-// Costs:   TM accumulators in registers: an SM holds 1536 threads instead of 2048.
+// Costs:   TM accumulators in registers: an H200's SM holds 1536 threads instead of 2048.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 // Tile:    BM=64 BN=64 BK=8 TM=8
 // Launch:  grid N / BN, M / BM   block BM * BN / TM

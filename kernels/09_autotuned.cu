@@ -7,7 +7,7 @@
 // Why:     of 20 tiles it was the fastest. We believed in 8 x 16, where 24 floats serve 128
 //          multiply-adds. But in blocks of 64 x 128 or 128 x 128, 8 x 8 (16 for 64) was faster.
 // Costs:   more than 200 registers per thread: one block of 256 threads fills an SM. Below about
-//          2048, C has too few such tiles for 132 SMs. The choice holds for one GPU and one size.
+//          2048, C has too few such tiles for an H200's SMs. The choice holds for one GPU and size.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=256 BK=8 TM=8 TN=16 MIN_BLOCKS=1
 // Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)

@@ -8,7 +8,7 @@
 // Why:     the latency of shared memory is hidden by TM * TN multiply-adds, also at the barrier: at
 //          4096, 7 to 8 % faster than autotuned with this tile, 128 x 128. But at 128 x 256, the
 //          tile of autotuned, it takes 11 % longer. Multiply-adds that read two operands from one
-//          register bank go with it: from 16.7 to 14.5 %, and from 14.7 to 18.8 %.
+//          register bank go with it on sm_90: from 16.7 to 14.5 %, and from 14.7 to 18.8 %.
 // Costs:   registers for a second pair of fragments, up to TM + TN per thread. None spills.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=16 MIN_BLOCKS=2

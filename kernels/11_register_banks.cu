@@ -4,8 +4,8 @@
 // Before:  the assembler chose the order of the multiply-adds.
 // Now:     they are written in 2 x 2 zigzags, in which each one shares an operand with the one
 //          before. The word "cutlass" in the kernel's symbol makes the assembler keep this order.
-// Why:     a multiply-add has three register operands, and the register file two banks (Volta to
-//          Hopper: arXiv 1804.06826, 2503.20481). An operand that is still in the operand-reuse
+// Why:     a multiply-add has three register operands, the register file two banks (sm_70: arXiv
+//          1804.06826; sm_75, sm_86: 2503.20481; an H200's times fit). An operand still in a reuse
 //          cache isn't read: 1.5 reads per multiply-add instead of 2.1, 1.13 times as fast at 4096.
 //          (The assembler also fetches a tile 243 multiply-adds before its store, rung 10 one.)
 // Costs:   255 registers per thread, the maximum. The rule about "cutlass" is undocumented

@@ -5,7 +5,7 @@
 // Now:     lanes 4 r to 4 r + 3 take the four column quads of row r.
 // Why:     we believed that a load keeps the multiply-adds waiting by a time that depends on how
 //          lanes share its quads. What came: -0.4 % at 4096, +0.6 % at 8192. And register-bank
-//          conflicts fall from 23 to 1 % at once, so the step doesn't isolate the lane map.
+//          conflicts on sm_90 fall from 23 to 1 %, so the step doesn't isolate the lane map.
 // Costs:   more wavefronts for loads: 20 instead of 12 per k, for 128 multiply-adds of a warp.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=64 MIN_BLOCKS=2

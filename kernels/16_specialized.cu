@@ -7,11 +7,11 @@
 //          the multiplying ones. With one block per SM, its tile is 128 x 256.
 // Why:     addresses and copies leave the loop of multiply-adds, and its warps issue little else.
 //          A tile of 128 x 256 needs 25 % fewer bytes per multiply-add than 128 x 128.
-// Costs:   four warps that don't multiply, and Hopper: registers move by setmaxnreg. How many
+// Costs:   four warps that don't multiply, and sm_90a: registers move by setmaxnreg. How many
 //          multiply-adds read two operands from one register bank depends on what ptxas allocates
 //          for a count of registers: `worklog inspect specialized` counts them. Tiles still follow
 //          the order of the grid: rasterisation, an order that shares L2, comes with rung 18.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, B, C % 16 bytes. Needs sm_90.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, B, C % 16 bytes. Needs sm_90a.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //
@@ -54,7 +54,7 @@ __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
       : "memory");
 }
 
-constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
+constexpr int COPIERS = 128;  // a warp group, since setmaxnreg (sm_90a) counts per warp group
 
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
           int MULTIPLY_REGISTERS, class = cutlass::KeepOrder>

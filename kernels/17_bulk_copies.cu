@@ -10,7 +10,7 @@
 // Why:     89 % of the issue slots are taken in rung 16, so an instruction of a copying warp may
 //          take one from the multiplying warps. 1.03 times as fast at 2048, 4096 and 8192.
 // Costs:   16 registers per copying thread. The copies of B need rows of whole 16 bytes.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_90.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_90a.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //
@@ -62,7 +62,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int bytes,
       : "memory");
 }
 
-constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
+constexpr int COPIERS = 128;  // a warp group, since setmaxnreg (sm_90a) counts per warp group
 
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
           int MULTIPLY_REGISTERS, class = cutlass::KeepOrder>

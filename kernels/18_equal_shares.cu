@@ -11,10 +11,10 @@
 // Why:     every SM is busy to the end, for 1.03 times the speed at most at 2048, 4096 and 8192.
 //          What came: 0.89, 0.99 and 1.00 times.
 // Costs:   up to two parts per block, written and read once: 35 MB at most, and a launch.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_90.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes. Needs sm_90a.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 //          GROUP=8
-// Launch:  grid 132   block BM * BN / (WM * WN) * 32 + 128   shared 99328
+// Launch:  grid SMS   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //
 // One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
@@ -96,7 +96,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int bytes,
       : "memory");
 }
 
-constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
+constexpr int COPIERS = 128;  // a warp group, since setmaxnreg (sm_90a) counts per warp group
 
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
           int MULTIPLY_REGISTERS, int GROUP, class = cutlass::KeepOrder>

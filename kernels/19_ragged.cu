@@ -13,10 +13,10 @@
 // Costs:   tiles at the edge take as long as whole ones. A copied matrix is read and written once
 //          more, and that takes a launch. If rows of C don't begin at multiples of 16 bytes, then
 //          its tiles are stored by way of shared memory, four bytes per thread at a time.
-// Domain:  any M, N, K, A, B % 16 bytes. Needs sm_90.
+// Domain:  any M, N, K, A, B % 16 bytes. Needs sm_90a.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 //          GROUP=8 MIN_BLOCKS=1
-// Launch:  grid 132   block BM * BN / (WM * WN) * 32 + 128   shared 99328
+// Launch:  grid SMS   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //
 // One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
@@ -133,7 +133,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int bytes,
       : "memory");
 }
 
-constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
+constexpr int COPIERS = 128;  // a warp group, since setmaxnreg (sm_90a) counts per warp group
 
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
           int MULTIPLY_REGISTERS, int GROUP, int MIN_BLOCKS, class = cutlass::KeepOrder>

@@ -1,13 +1,13 @@
 // 21 · Tensor cores
 // Run:     worklog run tf32     or: nvcc -arch=native -DRUNG=21 main.cu && ./a.out 4096
 //
-// Before:  every multiply-add is an FFMA: an SM computes 128 of them per clock.
+// Before:  every multiply-add is an FFMA: an H200's SM computes 128 of them per clock.
 // Now:     a warp multiplies 16 x 8 by 8 x 8 numbers with one instruction, mma.sync, on its tensor
 //          core.
 // Why:     the tensor cores of an H200's SM compute 1024 multiply-adds of TF32 per clock.
 // Costs:   the result isn't FP32: TF32 keeps 11 of the 24 bits of each factor. Rounded so, they
 //          leave errors of 4300 u*D, on sums of any length: 230 times cuBLAS's at K = 4096.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Needs sm_80.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 // Claims:  tf32

@@ -5,8 +5,8 @@
 // Now:     each factor is the sum of two numbers of TF32, hi + lo. Three products are summed:
 //          lo * hi + hi * lo + hi * hi.
 // Why:     hi + lo keeps 22 bits or more, so a product is as precise as FP32's to the last bits. A
-//          third of the TF32 rate is 2.7 times FP32's. What came: 0.93 times cuBLAS at 4096.
-// Costs:   the sum isn't as precise as FP32's: the tensor core truncates each sum toward zero, so
+//          third of an H200's TF32 rate is 2.7 times FP32's. What came: 0.93 times cuBLAS at 4096.
+// Costs:   the sum isn't as precise as FP32's: on an H200, tensor cores truncate it toward zero, so
 //          the error grows with K, and FP32's with its root. Beyond K = 128 it isn't FP32's class.
 //          Three products can be: where the sum of each few steps is added in FP32, as rung 24 does
 //          (Ootomo and Yokota 2022, arXiv 2203.03341).

@@ -5,7 +5,7 @@
 // Now:     each is the sum of two numbers of FP16. Their exponents have 5 bits, so each row of A
 //          and each column of B is scaled first, by the power of two that brings its largest
 //          magnitude to 2^14 to 2^15. That is exact, and so is the division of C at the end.
-// Why:     FP16 has the 11 bits of TF32, and tensor cores multiply it at twice the rate. But they
+// Why:     FP16 has TF32's 11 bits, and an H200 multiplies it at twice the rate. But tensor cores
 //          were 43 % busy in rung 22: this one is 8 % slower, and they are 20 % busy.
 // Costs:   rows and columns are read twice. Numbers below 2^-17 of their largest have fewer bits.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Finite numbers. A

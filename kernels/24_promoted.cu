@@ -1,7 +1,7 @@
 // 24 · Promotion
 // Run:     worklog run promoted     or: nvcc -arch=native -DRUNG=24 main.cu && ./a.out 4096
 //
-// Before:  a tensor core's accumulator summed all of K, and truncated each sum toward zero.
+// Before:  an H200's tensor core summed all of K, and truncated each sum toward zero.
 // Now:     it sums 128 k. Then it is added to a sum in a register by an FP32 addition, which rounds
 //          to nearest, and starts again at zero.
 // Why:     truncations all shrink the sum, so their error grows with the number of steps: 128 k

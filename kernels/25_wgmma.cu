@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(640, 1) sgemm_wgmma(
   };
 
   if (warp < 4 * SPLITTERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");  // needs sm_90a, as wgmma does
     const int group = warp / 4, thread = threadIdx.x % 128, half = lane / 16;
     const int line = warp % 4 * 16 + lane % 16;
     // A stage has four items: twice 64 rows of A, twice 64 columns of B. The groups take turns.

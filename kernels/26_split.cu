@@ -19,7 +19,7 @@
 //          again with FFMAs; so too each one that isn't finite. If most elements of C need this,
 //          then the kernel is slower than the plain ones.
 // Tile:    BM=128 BN=128 STAGES=6 GROUP=8 PARTS=1
-// Launch:  grid 132   block 384   shared 196704
+// Launch:  grid SMS   block 384   shared 196704
 //
 // A line is a row of A or a column of B. Per stage of 32 k it has 128 bytes: 32 hi, then 32 lo. Its
 // 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
   };
 
   if (threadIdx.x < 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");  // needs sm_90a, as wgmma does
     if (threadIdx.x != 0) return;
     for (int item = blockIdx.x, step = 0; item < tiles * PARTS; item += gridDim.x) {
       const int part = PARTS == 1 ? 0 : item / tiles;

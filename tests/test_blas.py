@@ -22,6 +22,7 @@ import worklog
 from tests.helpers import GPU, integers
 from worklog import blas as module
 from worklog.blas import OnGpu
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
 from worklog.kernel.ladder.best import choose
 from worklog.problem import SGEMM, Shape, ctype_of
@@ -201,13 +202,14 @@ class Noting:
     It notes launches as a driver reads them: entry, stream, and the values of the parameters.
     """
 
-    arch = "sm_80"
+    chip = Chip("sm_80")
     stream_handle = 7
     capturing = False
     empty: Any = None
 
     def __init__(self) -> None:
         self.launches: list[tuple[Any, ...]] = []
+        self.grids: list[tuple[int, ...]] = []
         self.allocated: list[int] = []
         self.programs: list[Any] = []
         self.free = 2**40
@@ -261,6 +263,7 @@ class Noting:
             for name, address in zip(program.arguments, at, strict=True)
         )
         self.launches.append((program.entry, stream, *values))
+        self.grids.append(tuple(sizes[:3]))
 
 
 @pytest.fixture
@@ -324,7 +327,7 @@ def test_a_workspace_belongs_to_a_stream_and_grows(noting):
 )
 def test_a_repeated_call_looks_up_its_plan(shape, mode, noting):
     """It opens no file, and calls few functions, since each costs the host about 0.1 µs."""
-    noting.arch = "sm_90"
+    noting.chip = Chip("sm_90")
     mode = mode if mode in module.MODES else worklog.rung(mode)
     multiply(shape, mode=mode)
     first, noting.launches = noting.launches, []
@@ -442,6 +445,15 @@ def test_a_gpu_is_named_for_which_the_table_may_not_hold(noting):
     assert said[0].filename == __file__
 
 
+@pytest.mark.parametrize("name", ["equal_shares", "ragged", "split"])
+def test_a_block_per_multiprocessor_of_the_gpu_is_launched(name, noting):
+    noting.chip = Chip("sm_90", 114)
+    multiply(2048, mode=worklog.rung(name))
+    assert (114, 1, 1) in noting.grids
+    multiply(4096, mode="split")
+    assert noting.grids[-1] == (114, 1, 1)
+
+
 def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting):
     worklog.sgemm(*operands(Shape.of(64))[:2], operands(Shape.of(64), offset=4)[2])
     assert noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
@@ -469,7 +481,7 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(no
 
 
 def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
-    noting.arch = "sm_90"
+    noting.chip = Chip("sm_90")
 
     def launched(*arguments: Any, **words: Any) -> str:
         multiply(*arguments, mode="split", **words)

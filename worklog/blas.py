@@ -22,7 +22,7 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
 from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
-from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.emulated import CHIP, EmulatedDevice
 from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
@@ -311,7 +311,7 @@ class Plan:
         """Return the kernel for the matrices."""
         is_users = isinstance(mode, Kernel)
         is_by_error = isinstance(mode, float)
-        arch = self.place.device.arch if self.place else ARCH
+        chip = self.place.device.chip if self.place else CHIP
         card = self.place.card if self.place else None
         if not is_users and not is_by_error and mode not in MODES:
             raise BadSetting(
@@ -328,7 +328,7 @@ class Plan:
             is_long = mode == "split" and self.shape.k >= LEAST_SPLIT_K
             may_split = is_by_error or is_long
         kernel.require_source("call the function itself")
-        if missing := kernel.missing_on(arch):
+        if missing := kernel.missing_on(chip.arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
         # The choice of best also depends on the orders.
         is_best = isinstance(kernel, Dispatcher) and kernel.choose is choose
@@ -339,10 +339,10 @@ class Plan:
             )
             if mode != "split":
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
-            if may_split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
+            if may_split and choose(self.shape, chip=chip, split=True, gpu=card).name == "split":
                 once(f"sgemm: {reason}: best is used instead, which is slower")
         if is_users and not is_best and self.reads:
-            kernel = kernel.at(self.shape)
+            kernel = kernel.at(self.shape, chip)
             names = "BAC" if self.swapped else "ABC"
             for name, address_unit, unit in zip(names, units, kernel.domain.bytes_of, strict=True):
                 if address_unit % unit:
@@ -362,7 +362,7 @@ class Plan:
             max_error=limit,
             card=card,
         )
-        kernel.at(self.shape, arch)  # raises BadSetting if no kernel keeps the error
+        kernel.at(self.shape, chip)  # raises BadSetting if no kernel keeps the error
         return kernel
 
     def prepare(self, loaded: Loaded) -> None:

@@ -441,13 +441,14 @@ for name in ("split", "promoted"):
 # %%
 from statistics import geometric_mean
 
+from worklog.emulator.limits import Chip
 from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
 from worklog.problem import Shape
 from worklog.problem.drawn_shapes import drawn
 
 kinds = drawn(48, 42, table().shapes)
 deep = [shape for shape in kinds if shape.k >= LEAST_SPLIT_K]
-pays = [shape for shape in deep if choose(shape, arch="sm_90", split=True).name == "split"]
+pays = [shape for shape in deep if choose(shape, chip=Chip("sm_90"), split=True).name == "split"]
 both = worklog.results(["best", "split"], pays)
 others = worklog.results("best", [shape for shape in kinds if shape not in pays])
 ratios = [m.ratio for m in (*both.select("split"), *others.measurements)]

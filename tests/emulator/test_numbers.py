@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from worklog.emulator import launching, memory, program, tensor
+from worklog.emulator import launching, limits, memory, program, tensor
 from worklog.emulator.core import build, compose, decode, findings
 
 HEADERS = "\n".join(path.read_text(encoding="utf-8") for path in sorted(build.HERE.glob("*.h")))
@@ -55,7 +55,7 @@ STATED = {
     "async flags": ([decode.FLAGS[name] for name in ASYNC_FLAGS], [*ASYNC_FLAGS.values()]),
     "sizes": (
         [compose.SLOT, compose.LANES, memory.MAP_SIZE, findings.REGISTERS, launching.REGISTERS,
-        launching.SMS],
+        limits.SMS],
         ["SLOT", "LANES", "MAP_SIZE", "REGISTERS", "REGISTERS", "SMS"],
     ),
     "addresses": ([program.FIRST_FUNCTION], ["FIRST_FUNCTION"]),

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from worklog.emulator.limits import Chip
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Buffer, Program, Runnable
-from worklog.problem import FLOAT32, Domain, Float32, Format, Shape
+from worklog.problem import Domain, Float32, Shape
+from worklog.problem.formats import FLOAT32, Format
 
 
 @dataclass(frozen=True)
@@ -196,10 +198,9 @@ def unwritten() -> int:
 class NumpyDevice:
     """It compiles the gate's own kernels only. source: as of a Device."""
 
-    arch = ""
-
     def __init__(self, source: str = "emulated") -> None:
         self.source = source
+        self.chip = Chip()
         self.inherited = np.zeros(64, np.float32)  # what a launch finds in shared memory
         self._queue: list[Callable[[], object]] = []
 

@@ -18,7 +18,8 @@ from worklog.gate.sgemm import BLOCK, LEAST, REPEATED, differ_for
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem import FLOAT32, SINGLE, Float32, Shape
+from worklog.problem import Float32, Shape
+from worklog.problem.formats import FLOAT32, SINGLE
 from worklog.runner.check import check
 from worklog.runs import Stage
 
@@ -76,7 +77,7 @@ def checked(
 
 @pytest.fixture(params=["emulated", "numpy"])
 def device(request):
-    return EmulatedDevice("sm_90") if request.param == "emulated" else NumpyDevice()
+    return EmulatedDevice() if request.param == "emulated" else NumpyDevice()
 
 
 def right_on(device: Any) -> Any:

@@ -7,7 +7,8 @@ import pytest
 
 from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
 from worklog.kernel import Kernel
-from worklog.problem import FLOAT16, FLOAT32, FORMATS, SINGLE, Shape, Types
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Types
 from worklog.runner.check import check
 
 FOLDER = Path(__file__).with_name("formats")
@@ -19,6 +20,11 @@ FORMATS_OF = {
     "wmma": "float16, C float32",
     "template": "float16",
     "ldmatrix": "float16",
+    "batched": "float16",
+    "biased": "bfloat16, C float32",
+    "by_columns": "float16, C float32, B by columns",
+    "e4m3": "float8_e4m3fn, C float32",
+    "e5m2": "A float8_e5m2, B float8_e4m3fn, C float16",
 }
 HALF_TYPES = Types(FLOAT16, FLOAT16, FLOAT16)
 
@@ -56,6 +62,18 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("ldmatrix", "    __syncthreads();\n    for", "    for"),
         ("ldmatrix", "(n ^ k_row % 8)", "(n ^ k_row % 4)"),
         ("ldmatrix", "(row + 8) * N", "(row + 7) * N"),
+        ("batched", "A += z * strideA; ", ""),
+        ("batched", "z * strideB", "z * K * N"),
+        ("batched", "z = blockIdx.z", "z = 0"),
+        ("biased", "sum = bias[col]", "sum = 0"),
+        ("biased", "bias[col]", "bias[col / 2]"),
+        ("biased", "z < batch_count", "z < 1"),
+        ("by_columns", "B[col * ldb + k]", "B[k * ldb + col]"),
+        ("by_columns", "col * ldb", "col * K"),
+        ("e4m3", "scale_a * scale_b", "scale_a"),
+        ("e4m3", "float(B[k * N + col])", "float(B[k * N + col / 2 * 2])"),
+        ("e5m2", "*scale_b", "1.0f"),
+        ("e5m2", "float sum", "half sum"),
     ],
 )
 def test_wrong_kernels_fail(name, old, new):
@@ -87,11 +105,11 @@ def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_word_of_memory_repeats_a_value_and_is_read_back(name):
+def test_memory_repeats_a_value_and_gives_it_back(name):
     format_ = FORMATS[name]
-    for value in (0.0, -2.5, np.inf):
-        assert format_.first_of(format_.word(value)) == value
-    assert np.isnan(format_.first_of(format_.word(np.nan)))
+    for value in (0.0, -2.5, format_.largest):
+        assert format_.first_of(format_.repeated(value)) == value
+    assert np.isnan(format_.first_of(format_.repeated(np.nan)))
 
 
 @pytest.mark.parametrize("types", [SINGLE, HALF_TYPES, Types(*[FORMATS["bfloat16"]] * 3)], ids=str)

@@ -10,6 +10,7 @@ from tests.emulator.helpers import HEAD
 from tests.gate.two_sizes import LARGEST, RIGHT, WRONG, kernel, table
 from worklog.emulator import load
 from worklog.emulator.coverage import Coverage
+from worklog.emulator.limits import Chip
 from worklog.gate import Memory, exact, size_values
 from worklog.gate.edges import mistake_in
 from worklog.gate.search import FEW_SHAPES, Search
@@ -143,7 +144,7 @@ def test_of_a_kernel_that_the_shape_chooses_the_drawn_shapes_are_launched(small_
     tested = kernel(wrong.statement, wrong.table)
     chosen = list[Shape]()
 
-    def choose(shape: Shape, arch: str) -> Kernel:
+    def choose(shape: Shape, chip: Chip) -> Kernel:
         chosen.append(shape)
         return tested
 

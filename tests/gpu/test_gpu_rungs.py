@@ -65,7 +65,7 @@ def test_every_bit_is_the_gpus(record, least, alpha, beta, device):
         a[4, 5] = np.nan
     there, here = (
         product(one, record.load(one), a, b, alpha, beta, c if beta else None)
-        for one in (device, EmulatedDevice(device.arch))
+        for one in (device, EmulatedDevice(device.chip))
     )
     view = np.uint32 if record in LADDER else np.float32  # by value, any NaN equals any other
     np.testing.assert_array_equal(there.view(view), here.view(view))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import worklog
 from worklog.emulator import load
+from worklog.emulator.limits import Chip
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import resources
@@ -151,7 +152,7 @@ def test_the_blocks_of_many_shapes_are_those_of_each():
         Shape(256, 128, 16384),
         Shape(128, 128, 16384),
     ]
-    chosen = [BEST.at(shape, DEVICE.arch) for shape in shapes]
+    chosen = [BEST.at(shape, DEVICE.chip) for shape in shapes]
     sizes = np.transpose([*(shape.sizes for shape in shapes)])
     for launched in chosen[0].passes:
         key = launched.program.sha256
@@ -175,9 +176,9 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     )
     shape = Shape(128, 256, 24)
     any_gpu = choose.__wrapped__
-    hopper = partial(any_gpu, arch="sm_90")
+    hopper = partial(any_gpu, chip=Chip("sm_90"))
     assert hopper(shape) == BULK and BULK.missing_on("sm_80")
-    others = any_gpu(shape), any_gpu(shape, arch="sm_80"), hopper(Shape(133, 257, 30))
+    others = any_gpu(shape), any_gpu(shape, chip=Chip("sm_80")), hopper(Shape(133, 257, 30))
     others += hopper(shape, aligned=False), hopper(shape, a_by_columns=True)
     assert {other.file for other in others} <= {BEST.file, "sliced.cu"}
     subject: Any = replace(BEST, choose=any_gpu).load(DEVICE, fresh=True)

@@ -13,6 +13,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
+from worklog.emulator.limits import Chip
 from worklog.errors import LaunchFailed, NvrtcMissing
 from worklog.kernel import nvrtc
 from worklog.kernel.device import Program
@@ -56,7 +57,7 @@ def cuda(monkeypatch):
     found.device = object.__new__(module_of_cuda.CudaDevice)
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
     found.device.stream = nullcontext()
-    found.device.arch = "sm_90"
+    found.device.chip = Chip("sm_90")
     return found
 
 

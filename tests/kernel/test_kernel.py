@@ -76,7 +76,7 @@ def test_a_host_function_is_a_kernel_without_source_and_needs_no_launch():
 def test_a_dispatcher_launches_what_it_chooses_with_its_own_text():
     tiles = {size: mine(f"// {size}\n{TEMPLATE}", grid=f"N / {size}, M") for size in (8, 16)}
     dispatcher = Dispatcher.from_kernel(
-        tiles[8], lambda shape, arch: tiles[16 if shape.n > 64 else 8]
+        tiles[8], lambda shape, chip: tiles[16 if shape.n > 64 else 8]
     )
     assert [dispatcher.at(Shape.of(n)).grid for n in (64, 128)] == ["N / 8, M", "N / 16, M"]
     assert {dispatcher.at(Shape.of(n)).source for n in (64, 128)} == {tiles[8].source}

@@ -14,13 +14,14 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from tests.runner.test_launches import KINDS, SETS, correct
 from tests.virtual.session import once
-from worklog.gate import SgemmChecker, compile_for
+from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.gate.kept_state import check_state
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.kernel.launch import Launch
+from worklog.kernel.launchable import compile_for
 from worklog.kernel.prediction import bound
 from worklog.kernel.signature import SGEMM_ARGUMENTS
 from worklog.problem import Domain, Shape, random_inputs

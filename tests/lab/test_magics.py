@@ -23,10 +23,10 @@ from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import Harness, try_kernel
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw
-from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
+from worklog.kernel.launchable import compile_for
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magics, trials
 from worklog.problem import Shape

@@ -20,7 +20,8 @@ from worklog.kernel.ladder import MemoryCounts
 from worklog.kernel.ladder.counts import TRAFFIC
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.kernel.prediction import counts_at
-from worklog.problem import FLOAT32, SINGLE, Shape
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32, SINGLE
 
 SHAPE = Shape.of(4096)
 

@@ -17,6 +17,7 @@ from tests.record.tune import SLOW
 from worklog.cli import main
 from worklog.cli.figures import markers, rewrite
 from worklog.kernel import RUNGS, rung
+from worklog.kernel.emulated import CHIP
 from worklog.kernel.ladder import FP32, TENSOR
 from worklog.plots.diagrams.facts import CANCELLING
 from worklog.plots.selection import class_of, error_of, leaders
@@ -143,7 +144,7 @@ def chapters(run: Run) -> str:
     run: the recorded rungs at 4096
     """
     plain, _ = fastest(run)
-    chosen = rung(plain.kernel).at(plain.problem, "sm_90")
+    chosen = rung(plain.kernel).at(plain.problem, CHIP)
     isolated = {m.kernel: m.us or 0.0 for m in chapter("h200_causes").select(shape=plain.problem)}
     timed = {m.kernel: m for m in run.measurements}
     numbered = {

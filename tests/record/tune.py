@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from worklog.emulator.limits import Chip
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import best as tiles
@@ -135,7 +136,7 @@ def trials(shape: Shape, card: Gpu) -> list[Trial]:
     The fastest one first.
     """
     first = dict[str, Trial]()
-    listed = candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card)
+    listed = candidates(shape, chip=Chip.of_gpu(card), split=shape.k >= LEAST_SPLIT_K, gpu=card)
     for us, make in sorted(listed, key=itemgetter(0)):
         kernel = make()
         entry = "split" if kernel.name == "split" else kernel.entry
@@ -409,7 +410,7 @@ def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> Non
         run = timed_trials(tried(at, card), out.with_name(f"{out.stem}_tuning.jsonl"))
         write_table(run, at, out.with_name("best.json"))
     both = {
-        shape: choose(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card).name
+        shape: choose(shape, chip=Chip.of_gpu(card), split=shape.k >= LEAST_SPLIT_K, gpu=card).name
         for shape in kinds
     }
     slow = {Shape.of(size): "slow before" for size in SLOW.split()}

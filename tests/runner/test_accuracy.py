@@ -13,6 +13,7 @@ import pytest
 
 import worklog
 from tests.products import KINDS, Product, drawn, largest_error
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
@@ -106,12 +107,12 @@ def test_below_k_of_700_split_can_be_off_further_than_best(kind, k):
 def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_named() -> None:
     wide = Shape(4096, 4096, 4096)
     deep = Shape(4096, 4096, 256)
-    on_hopper = partial(choose, arch="sm_90", split=True)
+    on_hopper = partial(choose, chip=Chip("sm_90"), split=True)
     names = {limit: on_hopper(wide, max_error=limit).name for limit in (1e-7, 1.5e-5, 1e-3)}
     assert names == {1e-7: "exact", 1.5e-5: "split", 1e-3: "split"}
     assert on_hopper(wide, max_error=1e-5).name in ("exact", "sliced"), "sliced has shorter chains"
     assert on_hopper(deep, max_error=1.4e-5).name == "split"
-    assert choose(deep, max_error=1.6e-5, arch="sm_80", split=True).name == "best"
+    assert choose(deep, max_error=1.6e-5, chip=Chip("sm_80"), split=True).name == "best"
     few = Shape(128, 128, 16384)  # more parts of K have shorter chains
     parts = [choose(few, max_error=limit).blocks(few)[2] for limit in (1e-3, 3e-5)]
     assert 1 < parts[0] <= parts[1]

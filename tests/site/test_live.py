@@ -12,7 +12,7 @@ import pytest
 
 from worklog.errors import CompileFailed, WorklogError
 from worklog.kernel import rung
-from worklog.kernel.emulated import ARCH
+from worklog.kernel.emulated import CHIP
 from worklog.kernel.portable import planned
 from worklog.problem import Shape
 from worklog.site import build, live
@@ -89,7 +89,7 @@ def test_a_file_has_the_decoded_kernel_at_each_size_of_the_menu():
 
 def test_the_sizes_of_a_dispatcher_need_one_tile():
     [variant] = live.tiles(rung("split"))
-    kernels = [rung("split").at(shape, ARCH) for shape in variant.shapes]
+    kernels = [rung("split").at(shape, CHIP) for shape in variant.shapes]
     assert len(kernels) > 1 and len({str(kernel.template) for kernel in kernels}) == 1
 
 

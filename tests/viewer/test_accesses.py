@@ -17,6 +17,7 @@ from worklog import plots
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LADDER, Kernel, resources
 from worklog.kernel.by_name import kernel_of
+from worklog.kernel.emulated import CHIP
 from worklog.kernel.inspection import inspect
 from worklog.plots.charts.ownership import first_block
 from worklog.problem import Shape
@@ -91,7 +92,7 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
 def test_counts_equal_those_of_inspect_on_every_line_of_a_rung_or_a_user_kernel(name):
     kernel = kernel_of(str(name), {})
     shape = SHAPES.get(name, kernel.domain.padded(Shape(32, 32, 16)))
-    kernel = kernel.at(shape, "sm_90")
+    kernel = kernel.at(shape, CHIP)
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
 
 

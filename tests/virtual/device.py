@@ -9,8 +9,10 @@ from typing import Any
 from tests.gate.numpy_device import NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
+from worklog.emulator.limits import Chip
 from worklog.errors import LaunchFailed
 from worklog.kernel.device import Buffer, Runnable
+from worklog.kernel.kernel import ANY_CHIP
 from worklog.problem import Domain, Shape
 from worklog.runs import Algorithm
 
@@ -18,9 +20,10 @@ from worklog.runs import Algorithm
 class VirtualDevice(NumpyDevice):
     """A NumpyDevice whose queue is a stream of a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, chip: Chip = ANY_CHIP) -> None:
         super().__init__()
         self.machine = machine
+        self.chip = chip
         self.emptied = 0
         self.stream = machine.stream()
 

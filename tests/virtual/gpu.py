@@ -13,6 +13,7 @@ import numpy as np
 
 from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine, Work
+from worklog.emulator.limits import Chip
 from worklog.errors import LaunchFailed
 from worklog.runs import Gpu
 
@@ -61,7 +62,7 @@ class VirtualGpu:
     gpu: Gpu = GPU
 
     def __post_init__(self) -> None:
-        self.device = VirtualDevice(self.machine)
+        self.device = VirtualDevice(self.machine, Chip.of_gpu(self.gpu))
         self.stream = self.device.stream
         self.traced: list[tuple[float, float, str]] | None = (
             None  # start and end in ns of what ran, if it is listed

@@ -12,11 +12,15 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
-from worklog.runs import Run, open_run, recordings
+from worklog.runs import CUBLAS, Run, open_run, recordings
 from worklog.runs.changes import compare_revisions, open_revisions
 from worklog.runs.files import require_writable, write_text
+from worklog.runs.shared import open_shared, shares_of_both, side_by_side
+from worklog.runs.shared import share as shared_run
 from worklog.runs.sources import history, live_runs, runs_dir, saved
 from worklog.runs.text import Table, a_few
+
+SHARES = "Share of cuBLAS in percent. Each share is of one card: its kernel, beside its own cuBLAS."
 
 
 @click.command()
@@ -27,20 +31,104 @@ from worklog.runs.text import Table, a_few
     help="Kernels beside each other at each size, the fastest and slowest marked.",
 )
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
+@click.option(
+    "--share",
+    type=options.FILE,
+    callback=options.new_file,
+    help=(
+        "Also write a run of this machine for others: numbers, versions and checksums, without "
+        "names of the machine, its users or its folders."
+    ),
+)
+@click.option(
+    "--from",
+    "shared",
+    type=options.FILE,
+    help="Print the run beside the run in a file that --share wrote on another card.",
+)
+@click.option(
+    "--chart",
+    type=options.FILE,
+    metavar="NAME",
+    help="With --from, also draw the shares of cuBLAS: NAME.svg, NAME.png, and both in dark.",
+)
 @options.exports
 @options.JSON
-def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
+def show(
+    name: str | None,
+    *,
+    pivot: bool,
+    samples: bool,
+    share: Path | None,
+    shared: Path | None,
+    chart: Path | None,
+    as_json: bool,
+    **files: Any,
+) -> None:
     """Print a run.
 
     RUN is a file, a name of `worklog log`, a recording, or REVISION:PATH. The default is the
     newest run of this machine, else the recording.
+
+    To share a run with somebody who has another card: `worklog run`, then `worklog show --share
+    FILE`. They print yours beside theirs with `worklog show --from FILE`.
     """
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
     run = open_run(name)
+    if shared is not None:
+        if pivot or share or any(files.values()):
+            raise BadSetting("--from prints two runs: omit --pivot, --share and the files")
+        _print_both(run, open_shared(shared), chart, as_json=as_json)
+        return
+    if chart is not None:
+        raise BadSetting("--chart is for --from: `worklog figures` draws the charts of one run")
+    if share is not None:
+        _share(run, share)
     options.print_run(
         run, as_json=as_json, table=run.pivot() if pivot else None, samples=samples, **files
     )
+
+
+def _print_both(ours: Run, theirs: Run, chart: Path | None, *, as_json: bool) -> None:
+    """Print a run beside the run of somebody else, with the kernels whose code differs.
+
+    chart: the name of a chart that is also drawn
+    """
+    from worklog.kernel.ladder import source_changed  # here: a run is printed without a compiler
+
+    if chart is not None:
+        from worklog import plots  # here: matplotlib is slow to import
+
+        stem = _stem_of_chart(chart)
+        shares = shares_of_both(ours, theirs)
+        source = f"{ours.label}; {theirs.label}"
+        drawn = plots.bars(
+            shares.finding, shares.by_card, source, subtitle=SHARES, accented=shares.kernels
+        )
+        for path in plots.save(drawn, stem):
+            click.echo(f"written: {path}", err=True)
+    remarks = []
+    for owner, run in (("ours", ours), ("theirs", theirs)):
+        changed = [name for name in theirs.kernels if source_changed(name, run.kernels)]
+        if changed:
+            remarks.append(f"{owner}: other code than this version's: {', '.join(changed)}")
+    table = side_by_side(ours, theirs, remarks)
+    rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
+    document = {"rows": rows, "notes": table.notes}
+    options.show(document, table.text(options.terminal_width()), as_json)
+
+
+def _share(run: Run, path: Path) -> None:
+    """Write the file of a run that others may have, and print what it leaves out."""
+    from worklog.kernel import RUNGS  # here: a run is printed without a compiler
+
+    names = [kernel.name for kernel in RUNGS]
+    written = shared_run(run, [*names, CUBLAS, f"{CUBLAS} TF32"])
+    write_text(path, written.text)
+    click.echo(f"written: {path}", err=True)
+    if written.left_out:
+        click.echo(f"left out, since others don't have it: {', '.join(written.left_out)}", err=True)
 
 
 @click.command()
@@ -95,8 +183,7 @@ def compare(
     """
     _require_no_kernels(old, new)
     if chart is not None:
-        require_writable(chart.parent, str(chart), "give --chart another name")
-        chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
+        chart = _stem_of_chart(chart)
     changes = compare_revisions(open_revisions(old), open_revisions(new), threshold / 100)
     written = list[Path]()
     if markdown is not None:
@@ -110,6 +197,12 @@ def compare(
         click.echo(f"written: {path}", err=True)
     options.show(asdict(changes), changes.table().text(options.terminal_width()), as_json)
     sys.exit(changes.exit_code(strict))
+
+
+def _stem_of_chart(chart: Path) -> Path:
+    """Return a chart's name without a suffix. Raises BadSetting if it can't be written."""
+    require_writable(chart.parent, str(chart), "give --chart another name")
+    return chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
 
 
 def _require_no_kernels(old: str, new: str) -> None:

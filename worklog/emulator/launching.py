@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from worklog.emulator.core import STEP, native
-from worklog.emulator.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
+from worklog.emulator.limits import MAX_THREADS, SMS, TOO_MANY_BLOCKS, WARP, occupancy
 from worklog.emulator.memory import (
     FIRST_ADDRESS,
     MAP_SIZE,
@@ -39,7 +39,6 @@ from worklog.emulator.reports import (
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
-SMS = 132  # of an H200: if blocks may wait for each other, as many run together as fit there
 MEETING = 8  # blocks that start at once, if they may see what the others do
 NEIGHBOURS = 2  # of these that share a multiprocessor
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
@@ -357,6 +356,7 @@ def _residency(batch: Batch, program: LoadedProgram, blocks: int, registers: int
     is_cooperative = "%envreg1" in flow.specials
     on_one = max(1, occupancy("sm_90", batch.threads, registers, program.shared).blocks)
     together = 1
+    # If blocks may wait for each other, as many run together as fit the emulated card.
     if flow.may_wait or is_cooperative or math.prod(batch.cluster) > 1:
         together = max(1, min(SMS * on_one, blocks))
     elif flow.may_meet:

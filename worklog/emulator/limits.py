@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from worklog.errors import WorklogError
+
+if TYPE_CHECKING:
+    from worklog.runs import Gpu
 
 WARP = 32
 REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
@@ -17,7 +21,21 @@ REGISTER_UNIT = 256  # a warp's registers are allocated in multiples of this
 PARTITIONS = 4  # per SM; each has a quarter of the registers
 MAX_THREADS = 1024  # per block
 MAX_SHARED_UNASKED = 48 * 1024  # bytes per block, dynamic and static, without cudaFuncSetAttribute
+SMS = 132  # of the emulated card, an H200; a test compares it with the core's
 TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a kernel's code and launches depend on of a GPU."""
+
+    arch: str = ""  # the architecture, such as "sm_90"; "" for any
+    multiprocessors: int = SMS  # default: of the emulated card
+
+    @classmethod
+    def of_gpu(cls, gpu: Gpu) -> Chip:
+        """Return the chip of a GPU."""
+        return cls(gpu.arch, gpu.multiprocessors)
 
 
 @dataclass(frozen=True)

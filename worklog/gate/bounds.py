@@ -63,7 +63,9 @@ def check_array_bounds(kernel: Kernel, shape: Shape, budget: int) -> ArrayBounds
             beta = float(kernel.domain.beta and number % 2 == 1)
             a, b = random_inputs(launch_shape, np.random.default_rng(0))
             c = np.ones((launch_shape.m, launch_shape.n), np.float32)
-            on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.each)
+            on_device_a, on_device_b, on_device_c = map(
+                device.upload, (a, b, c), kernel.types.formats
+            )
             subject.enqueue(launch_shape, 1.0, on_device_a, on_device_b, beta, on_device_c)
             if device.outside is not None:
                 return

@@ -26,18 +26,9 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program, Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem import (
-    FLOAT32,
-    SINGLE,
-    Case,
-    Format,
-    Problem,
-    Shape,
-    Types,
-    Words,
-    mistake,
-)
+from worklog.problem import Case, Problem, Shape, Words, mistake
 from worklog.problem.arrays import dtype_of, excess, is_array, raw, rebuilt, values_of
+from worklog.problem.formats import FLOAT32, SINGLE, Format, Types
 from worklog.runs import ErrorMap, NeverRan, Stage, Verdict, failed, passed
 
 LAUNCH = "launch"
@@ -386,6 +377,7 @@ def programs_for(types: Types) -> tuple[Program, ...]:
         for matrix, name in zip("ABC", types.names, strict=True):
             type_ = "float" if name == "float32" else name
             options = (*options, f"-DTYPE_{matrix}={type_}")
+        options += tuple(f"-D{matrix}_BY_COLUMNS" for matrix in types.by_columns)
     source = _SOURCE.read_text(encoding="utf-8")
     return tuple(Program(_SOURCE.name, source, entry, options) for entry in ENTRIES)
 

@@ -23,16 +23,8 @@ from worklog.gate import exact
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
-from worklog.problem import (
-    FLOAT32,
-    FLOAT_BYTES,
-    Claim,
-    Domain,
-    Float32,
-    Float64,
-    Format,
-    Shape,
-)
+from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
+from worklog.problem.formats import FLOAT32, Claims, Format
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
@@ -301,16 +293,26 @@ def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
-def old_c(shape: Shape, rng: np.random.Generator, claim: Claim) -> Float32:
+def old_c(shape: Shape, rng: np.random.Generator, claim: Claims) -> Float32:
     """Return a C that is read: even integers of 17 bits, or fewer if C has 16 bits.
 
     A shorter format doesn't hold half of them.
     """
-    half = 1 << exact.sum_bits(claim) - OLD_C_ROOM - 1
-    return (2 * rng.integers(-half, half, (shape.m, shape.n))).astype(np.float32)
+    limit = 1 << exact.sum_bits(claim) - OLD_C_ROOM - 1
+    return (2 * rng.integers(-limit, limit, (shape.m, shape.n))).astype(np.float32)
 
 
-def rare_problems(domain: Domain, claim: Claim, rng: np.random.Generator) -> Iterator[ExactProblem]:
+def small_old_c(subject: Runnable, shape: Shape, rng: np.random.Generator) -> Float32:
+    """Return a C of small integers for beta = 1; zeros if the kernel takes no beta."""
+    if not subject.domain.beta:
+        return np.zeros((shape.m, shape.n), np.float32)
+    limit = 1 << min(6, exact.sum_bits(subject.claim) - OLD_C_ROOM)
+    return rng.integers(-limit, limit, (shape.m, shape.n)).astype(np.float32)
+
+
+def rare_problems(
+    domain: Domain, claim: Claims, rng: np.random.Generator
+) -> Iterator[ExactProblem]:
     """Yield small problems with special data, scalars and contents of C."""
     yield from _structured_problems(domain, claim, rng)
     yield from _scalar_problems(domain, claim, rng)
@@ -318,7 +320,7 @@ def rare_problems(domain: Domain, claim: Claim, rng: np.random.Generator) -> Ite
 
 
 def _structured_problems(
-    domain: Domain, claim: Claim, rng: np.random.Generator
+    domain: Domain, claim: Claims, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems whose A or B has a structure, also with alpha and beta.
 
@@ -342,7 +344,7 @@ def _structured_problems(
 
 
 def _scalar_problems(
-    domain: Domain, claim: Claim, rng: np.random.Generator
+    domain: Domain, claim: Claims, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield tiny shapes with all pairs of 0, 1 and -1 as alpha and beta.
 
@@ -367,7 +369,7 @@ def _scalar_problems(
 
 
 def _old_c_problems(
-    domain: Domain, claim: Claim, rng: np.random.Generator
+    domain: Domain, claim: Claims, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems with beta = 0 over a C of zeros, and over the result of another problem.
 
@@ -682,10 +684,11 @@ def _layout_in_words(turns_a: bool, turns_b: bool, turns_c: bool) -> str:
         )
         return f"all matrices are column-major: {advice}"
     clauses = list[str]()
-    if turns_a and turns_b:
-        clauses.append("A and B are read transposed")
-    elif turns_a or turns_b:
-        clauses.append(f"{'A' if turns_a else 'B'} is read transposed")
+    turned = [name for name, turns in (("A", turns_a), ("B", turns_b)) if turns]
+    if turned:
+        verb = "are" if len(turned) > 1 else "is"
+        advice = f"if that is meant, state it: --by-columns {','.join(turned)}"
+        clauses.append(f"{' and '.join(turned)} {verb} read transposed ({advice})")
     if turns_c:
         clauses.append("C is written transposed")
     return " and ".join(clauses)

@@ -26,6 +26,31 @@ struct bfloat16 {
   __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
 };
 
+// A format of 8 bits: 1 sign, the exponent, the fraction. Finite numbers up to 1 in size.
+template <int FRACTION, int BIAS>
+struct eight {
+  unsigned char bits;
+  __device__ explicit eight(float value) {
+    const float size = fabsf(value);
+    int exponent = (int)(__float_as_uint(size) >> 23) - 127;
+    exponent = exponent < 1 - BIAS ? 1 - BIAS : exponent;
+    const float unit = __uint_as_float((unsigned)(exponent - FRACTION + 127) << 23);
+    const unsigned units = (unsigned)rintf(size / unit);  // ties to even; carries into the exponent
+    const unsigned code = units + ((unsigned)(exponent + BIAS - 1) << FRACTION);
+    bits = code | (value < 0 ? 0x80 : 0);
+  }
+  __device__ operator float() const {
+    const int exponent = (bits & 0x7f) >> FRACTION;
+    const unsigned fraction = bits & ((1 << FRACTION) - 1);
+    const unsigned units = exponent ? fraction | 1 << FRACTION : fraction;
+    const int power = (exponent ? exponent : 1) - BIAS - FRACTION;
+    const float size = units * __uint_as_float((unsigned)(power + 127) << 23);
+    return bits & 0x80 ? -size : size;
+  }
+};
+using float8_e4m3fn = eight<3, 7>;
+using float8_e5m2 = eight<2, 15>;
+
 #ifndef TYPE_A
 #define TYPE_A float
 #define TYPE_B float
@@ -52,6 +77,18 @@ __device__ double sum_of_warp(double value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step);
   return value;
 }
+
+// The places of elements in memory.
+#ifdef A_BY_COLUMNS
+#define PLACE_A(row, k) ((long long)(k) * M + (row))
+#else
+#define PLACE_A(row, k) ((long long)(row) * K + (k))
+#endif
+#ifdef B_BY_COLUMNS
+#define PLACE_B(k, column) ((long long)(column) * K + (k))
+#else
+#define PLACE_B(k, column) ((long long)(k) * N + (column))
+#endif
 
 __device__ float content_of_a(u64 key, u64 index) { return (float)(TYPE_A)content(key, index); }
 __device__ float content_of_b(u64 key, u64 index) { return (float)(TYPE_B)content(~key, index); }
@@ -95,7 +132,7 @@ __global__ void project(u64 key, u64 signs, int N, int K, const TYPE_B* B, doubl
   double sum = 0, squares = 0;
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
-    const long long i = (long long)k * N + j;
+    const long long i = PLACE_B(k, j);
     const float b = content_of_b(key, i);
     changed += __float_as_uint((float)B[i]) != __float_as_uint(b);
     sum += (double)b * sign(signs, j);
@@ -118,7 +155,7 @@ __global__ void compare(u64 key, int M, int K, const TYPE_A* A, const double* Cx
   double product = 0, square = 0;
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
-    const long long i = (long long)row * K + k;
+    const long long i = PLACE_A(row, k);
     const float a = content_of_a(key, i);
     changed += __float_as_uint((float)A[i]) != __float_as_uint(a);
     product += (double)a * Bx[k];

@@ -32,13 +32,14 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import apart
-from worklog.problem import FLOAT16, FLOAT32, Claim, Float32, Float64, Format, Shape
+from worklog.problem import Float32, Float64, Shape
+from worklog.problem.formats import FLOAT32, Claims, Format
 from worklog.runs import ErrorMap
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Decks = tuple[Iterator[int], Iterator[int]]
 
-FP32 = Claim()
+FP32 = Claims()
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
@@ -58,6 +59,7 @@ OPERAND_BITS = {
     "fp16": 11,
     "bf16": 8,
 }  # significands of shorter formats: integers up to 2^bits are exact
+EIGHT_BIT_SUMS = 13  # bits that tensor cores keep of sums of 8-bit products, with room
 MOST_TILES = 32  # per side
 SAMPLES = 64
 # Bits of the fraction, the smallest normal number's exponent, and the largest number.
@@ -72,13 +74,13 @@ OLD_C_ADDED = (
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def families(claim: Claim = FP32) -> tuple[str, ...]:
+def families(claim: Claims = FP32) -> tuple[str, ...]:
     """Return the families on which a kernel must be exact."""
     return FAMILIES[:1] if claim.precision in OPERAND_BITS else FAMILIES
 
 
 def family(
-    name: str, shape: Shape, rng: np.random.Generator, claim: Claim = FP32, *, headroom: int = 0
+    name: str, shape: Shape, rng: np.random.Generator, claim: Claims = FP32, *, headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) of one family.
 
@@ -117,7 +119,7 @@ def family(
 
 
 def _dense(
-    shape: Shape, rng: np.random.Generator, claim: Claim, bits_of_sums: int, headroom: int
+    shape: Shape, rng: np.random.Generator, claim: Claims, bits_of_sums: int, headroom: int
 ) -> tuple[Float32, Float32]:
     """Return A and B of family E1."""
     bits = (bits_of_sums - math.ceil(math.log2(shape.k))) // 2
@@ -131,9 +133,12 @@ def _dense(
     return a, b
 
 
-def sum_bits(claim: Claim) -> int:
-    """Return the bits of the largest sums that are exact in FP32 and in C."""
-    return claim.types.c.significand
+def sum_bits(claim: Claims) -> int:
+    """Return the bits of the largest sums that are exact in the sums' format and in C."""
+    bits = claim.types.c.significand
+    if claim.types.has_eight_bits and claim.precision in OPERAND_BITS:
+        return min(bits, EIGHT_BIT_SUMS)
+    return bits
 
 
 def long_bits(format_: Format) -> int:
@@ -141,7 +146,7 @@ def long_bits(format_: Format) -> int:
     return 12 if format_ == FLOAT32 else format_.significand
 
 
-def _widest_operand(k: int, claim: Claim, format_: Format, headroom: int) -> int:
+def _widest_operand(k: int, claim: Claims, format_: Format, headroom: int) -> int:
     """Return the most bits of an operand of family E1.
 
     Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at
@@ -167,8 +172,8 @@ def _odd(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
 
     Any format with a shorter significand loses their last bit.
     """
-    half = 1 << bits - 1
-    return (rng.integers(-half, half, size, dtype=np.int16) * 2 + 1).astype(np.float32)
+    limit = 1 << bits - 1
+    return (rng.integers(-limit, limit, size, dtype=np.int16) * 2 + 1).astype(np.float32)
 
 
 def _signs(
@@ -198,14 +203,14 @@ def exponents(rng: np.random.Generator) -> Iterator[int]:
             yield int(start + rng.integers(RANGE))
 
 
-def stretch(a: Float32, b: Float32, decks: Decks, claim: Claim = FP32) -> tuple[float, float]:
+def stretch(a: Float32, b: Float32, decks: Decks, claim: Claims = FP32) -> tuple[float, float]:
     """Multiply A and B, in place, by a power of two each. Return the two factors.
 
-    Both are 1 in float16, whose numbers end at 2^-24 and 2^16.
+    Both are 1 in formats with fewer exponents than float32: float16 ends at 2^-24 and 2^16.
 
     decks: of exponents, A's and B's
     """
-    if claim.precision == "fp16" or FLOAT16 in claim.types.each:
+    if claim.precision == "fp16" or claim.types.is_narrow:
         return 1.0, 1.0
     scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
     for matrix, scale in ((a, scale_a), (b, scale_b)):
@@ -318,7 +323,7 @@ class ExactProblem:
             ]
         return " or ".join(matching)
 
-    def with_long_operands(self, claim: Claim, rng: np.random.Generator) -> Iterator[ExactProblem]:
+    def with_long_operands(self, claim: Claims, rng: np.random.Generator) -> Iterator[ExactProblem]:
         """Yield the same launch with long operands in A alone, and in B alone.
 
         Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.

@@ -23,8 +23,8 @@ from types import MappingProxyType
 import numpy as np
 
 from worklog.kernel import Buffer, Device, Program, Runnable
-from worklog.problem import FLOAT32, SINGLE, Float32, Format, Shape, Types
-from worklog.problem.formats import WORD_BYTES
+from worklog.problem import Float32, Shape
+from worklog.problem.formats import FLOAT32, SINGLE, WORD_BYTES, Format, Types
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
 OUTSIDE = "it wrote outside C"
@@ -35,9 +35,9 @@ FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all o
 FOUL_BLOCKS = 2048
 
 
-def in_format(device: Device, words: Buffer, format_: Format, size: int) -> Buffer:
+def in_format(device: Device, memory: Buffer, format_: Format, size: int) -> Buffer:
     """Return a buffer of words as so many elements of a format; itself for float32."""
-    return words if format_ == FLOAT32 else device.as_format(words, format_, size)
+    return memory if format_ == FLOAT32 else device.as_format(memory, format_, size)
 
 
 class Guarded:
@@ -65,11 +65,11 @@ class Guarded:
         self.device = device
         self.whole = whole
         self.format = format_
-        self.fill_word = format_.word(fill_value)
+        self.fill_word = format_.repeated(fill_value)
         self.start = GUARD + shift
         self.nbytes = WORD_BYTES * (whole.size - 2 * GUARD) if nbytes is None else nbytes
-        words = device.view(whole, self.start, max(1, -(-self.nbytes // WORD_BYTES)))
-        self.inner = in_format(device, words, format_, self.nbytes // format_.itemsize)
+        memory = device.view(whole, self.start, max(1, -(-self.nbytes // WORD_BYTES)))
+        self.inner = in_format(device, memory, format_, self.nbytes // format_.itemsize)
         self._loaded: Float32 | None = None
 
     @classmethod
@@ -88,7 +88,7 @@ class Guarded:
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
-        self.fill_word = self.format.word(value)
+        self.fill_word = self.format.repeated(value)
         self.device.fill(self.whole, float(self.fill_word))
 
     def load(self, host: Float32) -> None:
@@ -334,12 +334,20 @@ class Buffers(GuardedBuffers):
     ) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
         nbytes_c = memory.types.c.nbytes(self.shape.m * self.shape.n)
-        formats = dict(zip("ABC", memory.types.each, strict=True))
-        contents: list[tuple[str, Float32 | int]] = [("A", a), ("B", b)]
+        formats = dict(zip("ABC", memory.types.formats, strict=True))
+        factors = zip("AB", memory.types.laid_out(a, b), strict=True)
+        contents: list[tuple[str, Float32 | int]] = [*factors]
         contents += [("C", nbytes_c), ("C", nbytes_c)]
         super().__init__(memory, contents, shifts, formats)
         inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
         self.abc = inner_a, inner_b, inner_c
+
+    def restore(self, *hosts: Float32) -> None:
+        """Load A and B of the case again, or others, with NaN around them.
+
+        hosts: another A and B, until the next call
+        """
+        super().restore(*(self.memory.types.laid_out(*hosts) if hosts else ()))
 
     def run(
         self,

@@ -6,16 +6,16 @@ ones, for which the parameter is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
-from worklog.gate.edges import OLD_C_ROOM, SPECIAL
+from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.kernel import COLUMNS, WIDE, Loaded, Runnable
+from worklog.kernel import WIDE, Loaded, Runnable
 from worklog.problem import Float32, Shape
 from worklog.runs import Stage, failed, passed
 
@@ -61,15 +61,12 @@ def _mistake(subject: Loaded, memory: Memory, places: Sequence[int]) -> str:
         matrix = kernel.leading_dimensions[place]
         gaps[matrix] = GAPS[matrix]
         wide = WIDE if arguments[place].startswith(WIDE) else ""
-        arguments[place] = f"{wide}{COLUMNS[matrix]} + {gaps[matrix]}"
+        arguments[place] = f"{wide}{kernel.types.row_length(matrix)} + {gaps[matrix]}"
     launched = replace(kernel, arguments=tuple(arguments)).load(memory.device)
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
     a, b = exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
-    old = np.zeros((shape.m, shape.n), np.float32)
-    if subject.domain.beta:
-        half = 1 << min(6, exact.sum_bits(subject.claim) - OLD_C_ROOM)
-        old = memory.rng.integers(-half, half, old.shape).astype(np.float32)
-    rows = _LongRows(memory, shape, _spread(a, gaps["A"]), _spread(b, gaps["B"]), gaps["C"])
+    old = small_old_c(subject, shape, memory.rng)
+    rows = _LongRows(memory, shape, a, b, gaps)
     try:
         c = rows.launch(launched, old)
     except LaunchFailed as error:
@@ -86,17 +83,23 @@ def _mistake(subject: Loaded, memory: Memory, places: Sequence[int]) -> str:
 class _LongRows:
     """A, B and C on the device, with gaps behind their rows.
 
-    a, b: with their gaps
-    gap: of C, in elements
+    gaps: of each, in elements
     """
 
-    def __init__(self, memory: Memory, shape: Shape, a: Float32, b: Float32, gap: int) -> None:
+    def __init__(
+        self, memory: Memory, shape: Shape, a: Float32, b: Float32, gaps: Mapping[str, int]
+    ) -> None:
         self.memory = memory
         self.shape = shape
-        self.size = (shape.m, shape.n + gap)
-        nbytes = memory.types.c.nbytes(shape.m * (shape.n + gap))
-        contents: list[tuple[str, Float32 | int]] = [("A", a), ("B", b), ("C", nbytes)]
-        formats = dict(zip("ABC", memory.types.each, strict=True))
+        self.size = (shape.m, shape.n + gaps["C"])
+        nbytes = memory.types.c.nbytes(shape.m * (shape.n + gaps["C"]))
+        in_a, in_b = memory.types.laid_out(a, b)
+        contents: list[tuple[str, Float32 | int]] = [
+            ("A", _spread(in_a, gaps["A"])),
+            ("B", _spread(in_b, gaps["B"])),
+            ("C", nbytes),
+        ]
+        formats = dict(zip("ABC", memory.types.formats, strict=True))
         self.buffers = GuardedBuffers(memory, contents, formats=formats)
 
     def launch(self, subject: Runnable, old: Float32) -> Float32:

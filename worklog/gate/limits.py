@@ -15,13 +15,15 @@ from functools import partial
 from itertools import product
 
 from worklog.emulator.flow import Flow
-from worklog.emulator.launching import MAX_GRID, SMS, launch
+from worklog.emulator.launching import MAX_GRID, launch
+from worklog.emulator.limits import SMS
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import program_of
 from worklog.emulator.ptx import TIMES
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedKernel, with_maps
+from worklog.kernel.prediction import operands_without_values
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Stage, failed, passed
 
@@ -244,7 +246,8 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     launches, workspace_elements = subject.launches_at(shape)
     a, b, c = (Pointer(None, nbytes) for nbytes in subject.types.nbytes(shape.sizes))
     workspace = Pointer(None, FLOAT_BYTES * workspace_elements)
-    arguments = with_maps(launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace))
+    operands = operands_without_values(subject.kernel, shape)
+    arguments = with_maps(launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace, operands))
     for _, loaded, grid, threads in launches:
         result = launch(
             loaded.kernel,

@@ -43,19 +43,8 @@ import numpy as np
 from worklog.gate.exact import Indices, Which, family, long_bits, multiply, whereabouts
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import Runnable
-from worklog.problem import (
-    FLOAT16,
-    FLOAT32,
-    SINGLE,
-    Claim,
-    Float32,
-    Float64,
-    Format,
-    Shape,
-    Types,
-    random_inputs,
-    sampled_reference,
-)
+from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
+from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -170,7 +159,7 @@ def classify(rms: float, largest: float, k: int) -> str:
 
 
 def beyond_rounding(error: Float64, expected: Float64, format_: Format) -> Float64:
-    """Return the part of each error that rounding a right result to C's format can't explain."""
+    """Return the part of each error that rounding to C's format can't explain."""
     if format_ == FLOAT32:
         return error
     left: Float64 = np.maximum(np.abs(error) - format_.half_units(expected), 0)
@@ -337,9 +326,11 @@ def check_sums(
     shape = buffers.shape
     a, b = random_inputs(shape, rng, types=subject.types)
     order = rng.permutation(shape.k)
-    half = shape.k // 2
-    a[:, order[half : 2 * half]] = a[:, order[:half]]
-    b[order[half : 2 * half]] = -b[order[:half]]
+    half_count = shape.k // 2
+    first = order[:half_count]
+    second = order[half_count : 2 * half_count]
+    a[:, second] = a[:, first]
+    b[second] = -b[first]
     buffers.restore(a, b)
     reference = PrecisionReference(a, b, rng, subject.types)
     of_sums, stage = reference.judge(SUMS, buffers.run(subject), subject.claimed)
@@ -406,7 +397,7 @@ class _ScalarProblem:
     old: C before a launch
     """
 
-    def __init__(self, shape: Shape, claim: Claim, rng: np.random.Generator) -> None:
+    def __init__(self, shape: Shape, claim: Claims, rng: np.random.Generator) -> None:
         self.format = claim.types.c
         self.a, self.b = family("E1", shape, rng, claim)
         self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
@@ -450,7 +441,7 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     if domain.beta:
         launches.append((problem, 0, True))
     # fp16 has no such A and B.
-    if domain.alpha and RANK[subject.claimed] < RANK["fp16"] and FLOAT16 not in subject.types.each:
+    if domain.alpha and RANK[subject.claimed] < RANK["fp16"] and not subject.types.is_narrow:
         exponent = problem.exponent
         launches.append((problem.times(-exponent), EXTREME, domain.beta))
         launches.append((problem.times(exponent), -EXTREME, domain.beta))
@@ -595,11 +586,11 @@ def _check_scaled_rows(
     is_short: as in check_hard_data
     on_tensor_cores: None if that isn't known
     """
-    a, b = family("E1", shape, memory.rng, Claim(types=subject.types))
-    far, near = FAR_SCALES, NEAR_SCALES
-    if FLOAT16 in subject.types.each:  # whose numbers end at 2^-24 and 2^16
-        far = near = HALF_SCALES
-    far_a, far_b = memory.rng.permutation((far, near)).tolist()
+    a, b = family("E1", shape, memory.rng, Claims(types=subject.types))
+    largest = (FAR_SCALES, NEAR_SCALES)
+    if subject.types.is_narrow:  # whose numbers end at 2^-24 and 2^16
+        largest = (HALF_SCALES, HALF_SCALES)
+    far_a, far_b = memory.rng.permutation(largest).tolist()
     a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
     b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
     result = Buffers(memory, a, b).run(subject)
@@ -615,7 +606,7 @@ def _check_scaled_rows(
     detail = result.trespass or f"{wrong.sum()} of {wrong.size} elements are wrong, in {rows} rows"
     if is_bounded:
         detail += "; scale each row of A and each column of B by itself"
-    launch = f"at {shape} with rows and columns times 2^-{far} to 2^{far}"
+    launch = f"at {shape} with rows and columns times 2^-{largest[0]} to 2^{largest[0]}"
     return failed(HARD_DATA, f"{launch}: {detail}", float(wrong.sum()) or 1), True
 
 
@@ -628,10 +619,12 @@ def any_data(
 
     shape: at least SHAPE
     """
-    share = min(format_.largest_exponent for format_ in types.each) / FLOAT32.largest_exponent
+    share = min(format_.largest_exponent for format_ in types.formats) / FLOAT32.largest_exponent
+
+    offset = min(1000, 2.0 ** (min(format_.largest_exponent for format_ in types.formats) - 2))
 
     def power(exponent: Any) -> Float32:
-        """Return a power of two whose exponent is the same share of the format's largest one."""
+        """Return a power of two, by an exponent for float32's range."""
         powers: Float32 = np.exp2(np.trunc(exponent * share)).astype(np.float32)
         return powers
 
@@ -644,7 +637,7 @@ def any_data(
             lines[8:12] *= power(rng.integers(-30, 31, (4, shape.k)))
             lines[12:14] *= power(-140)
             lines[14] = 0
-            lines[16:18] += 1000
+            lines[16:18] += offset
             lines[17, ::2] *= -1  # times the row with an offset: it cancels
             lines[15] = 0
             lines[15, 4] = 0.4  # times the largest numbers, nearly the largest
@@ -670,9 +663,9 @@ def any_data(
 
 
 def not_as_fp32(a: Float32, b: Float32, c: Float32, types: Types = SINGLE) -> dict[str, int]:
-    """Return how many elements of C no order of FP32 operations gives, rounded to C's format.
+    """Return how many elements of C no order of FP32 operations gives.
 
-    They are counted by what is special about them.
+    An element is rounded to C's format. They are counted by what is special about them.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         right = a.astype(np.float64) @ b

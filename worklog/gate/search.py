@@ -32,7 +32,8 @@ from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.words import Values, condition
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.problem import FLOAT16, FLOAT32, Claim, Format, Shape
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32, Claims, Format
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
@@ -460,7 +461,7 @@ class Search:
             return is_made * is_cheap * self.rng.random(len(is_made))
         return 0.0
 
-    def problem(self, row: int, claim: Claim) -> tuple[ExactProblem, dict[str, int], str]:
+    def problem(self, row: int, claim: Claims) -> tuple[ExactProblem, dict[str, int], str]:
         """Return a row's problem, each matrix's shift in elements, and a description.
 
         If a scalar has many bits, each element is one product of ones, so that its result is
@@ -473,17 +474,17 @@ class Search:
         beta = float(launch["beta"])
         needs_other_data = self._count_tries(row, launch)
         is_wide = claim.precision in precision.CLASSES and needs_other_data
-        is_wide = is_wide and FLOAT16 not in claim.types.each  # which has no such numbers
+        is_wide = is_wide and not claim.types.is_narrow  # which has no such numbers
 
         family = "E1" if exact.families(claim) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, self.rng, claim, headroom=exact.HEADROOM)
-        half = 1 << max(0, exact.sum_bits(claim) - OLD_C_ROOM - 2)
-        even_integers = 2 * self.rng.integers(-half, half, (shape.m, shape.n))
+        limit = 1 << max(0, exact.sum_bits(claim) - OLD_C_ROOM - 2)
+        even_integers = 2 * self.rng.integers(-limit, limit, (shape.m, shape.n))
         c = even_integers.astype(np.float32)
         if is_wide or not _few_bits(launch):
             family = "single terms"
             a, b, c = self._single_terms(b, c, shape, alpha=alpha, beta=beta, is_wide=is_wide)
-            c = _within(claim.types.c, c)
+            c = _clipped(claim.types.c, c)
         initial_c = c if beta else None
         problem = ExactProblem(family, a, b, alpha=alpha, beta=beta, initial_c=initial_c)
         shifts = {name: int(launch[name] % 256) // 4 for name in MATRICES}
@@ -558,13 +559,13 @@ class Search:
         return condition(truth, values, candidates, self.rng)
 
 
-def _within(format_: Format, powers: Values) -> Values:
+def _clipped(format_: Format, powers: Values) -> Values:
     """Return powers of two with a sign, none larger than a format's numbers or smaller."""
     if format_ == FLOAT32:
         return powers
     sizes = np.clip(np.abs(powers), format_.tiny, 2.0 ** (format_.largest_exponent - 1))
-    kept: Values = (np.sign(powers) * sizes).astype(np.float32)
-    return kept
+    clipped: Values = (np.sign(powers) * sizes).astype(np.float32)
+    return clipped
 
 
 def _launch_in_words(problem: ExactProblem, shifts: Mapping[str, int]) -> str:

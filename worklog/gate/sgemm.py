@@ -12,7 +12,6 @@ once: then the launch doesn't end, and the child process that runs it is ended.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import edges, exact, kept_state, leading, precision, sweeps
+from worklog.gate import batch, edges, exact, kept_state, leading, operands, precision, sweeps
 from worklog.gate.checker import (
     EVERY_LAUNCH,
     REPEATED,
@@ -36,34 +35,16 @@ from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
     COMPILE_OPTIONS,
-    MATRICES,
-    VECTORS,
-    WIDE,
     Buffer,
-    Compiled,
     Device,
-    Kernel,
     Loaded,
     Program,
     Runnable,
-    is_computed,
 )
 from worklog.kernel.left_out import in_words, left_out_lines
-from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.tensor_map import is_map_by_value
-from worklog.problem import (
-    FLOAT32,
-    SGEMM,
-    SINGLE,
-    TYPES,
-    Claim,
-    Domain,
-    Format,
-    Shape,
-    Types,
-    random_inputs,
-)
-from worklog.runs import ErrorMap, Gpu, Stage, Verdict, failed, passed
+from worklog.problem import Domain, Shape, random_inputs
+from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -78,12 +59,6 @@ LEAST = 3
 MOST_FLOPS = 4e12
 BLOCK = 256
 OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
-# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
-BITS = {
-    parameter.name: "f32" if parameter.dtype == "float32" else "32"
-    for parameter in SGEMM.signature
-    if not parameter.pointer
-}
 _DIFFER = Path(__file__).with_name("differ.cu")
 
 
@@ -226,6 +201,10 @@ class SgemmChecker(Checker):
         """Yield the stages that depend on the parameters and the instructions of a kernel."""
         if subject.kernel.leading_dimensions:
             yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
+        if subject.kernel.is_batched:
+            yield self._at_small_shapes(batch.check_batch, subject, part=13)
+        if subject.kernel.operands:
+            yield self._at_small_shapes(operands.check_operands, subject, part=14)
         if self.device.source != "emulated":
             return
         # Here: it imports the emulator, which a GPU's check doesn't need.
@@ -254,11 +233,11 @@ class SgemmChecker(Checker):
         notes: list[str] = []
         parts = apart(
             "the search for lines that weren't compiled",
-            lambda: left_out_lines(subject.kernel, self.device.arch, lines),
+            lambda: left_out_lines(subject.kernel, self.device.chip.arch, lines),
             [],
             notes,
         )
-        return in_words(self.device.arch, parts)
+        return in_words(self.device.chip.arch, parts)
 
     def _kept_state(self, subject: Runnable) -> Iterator[Stage]:
         """Yield the stages of a subject that may keep something between launches."""
@@ -408,14 +387,14 @@ class SgemmChecker(Checker):
             return failed(EVERY_LAUNCH, outside)
         return probe.stage()
 
-    def _exact_problems(self, claim: Claim, domain: Domain) -> list[Projection]:
+    def _exact_problems(self, claim: Claims, domain: Domain) -> list[Projection]:
         """Return the problems of a class for what the kernel takes, made on first use."""
         kind = claim.precision if claim.precision in OPERAND_BITS else "fp32"
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
             self._exact[key] = exact_problems(
-                self.shape, rng, Claim(kind, self.types), alpha=domain.alpha, beta=domain.beta
+                self.shape, rng, Claims(kind, self.types), alpha=domain.alpha, beta=domain.beta
             )
         return self._exact[key]
 
@@ -460,7 +439,7 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 def exact_problems(
     shape: Shape,
     rng: np.random.Generator,
-    claim: Claim = exact.FP32,
+    claim: Claims = exact.FP32,
     *,
     alpha: bool = True,
     beta: bool = True,
@@ -645,82 +624,3 @@ def differ_for(format_: Format) -> Program:
     if format_ != FLOAT32:
         options = (*options, "-DBITS=unsigned short")
     return Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ", options)
-
-
-def _bits(argument: str) -> str:
-    """Return how PTX declares the parameter of an argument: "f32", "32", "64", or "8" for bytes."""
-    if argument.startswith(WIDE):
-        return "64"
-    if is_map_by_value(argument):
-        return "8"
-    return BITS.get(argument, "32" if is_computed(argument) else "64")
-
-
-def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
-    """Return the compiled kernel and the label of its machine; nothing is launched.
-
-    Raises CompileFailed, and BadSetting for other parameters than the gate passes, or for dynamic
-    shared memory that isn't stated.
-
-    gpu: to compile for; None for the emulator
-    """
-    # Here: a measurement doesn't need the emulator.
-    from worklog.kernel import emulated
-
-    built: list[tuple[Compiled, str]] = []
-    for part in kernel.passes:
-        if gpu is None:
-            built.append(emulated.build(part.program))
-        else:
-            built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
-        compiled = built[-1][0]
-        _require_stated_shared(compiled, kernel)
-        _require_parameters(compiled, part)
-    return built[kernel.main]
-
-
-def _name(compiled: Compiled) -> str:
-    """Return the file and the entry of a compiled kernel."""
-    return f"{compiled.program.name}: {compiled.program.entry}"
-
-
-def _require_stated_shared(compiled: Compiled, kernel: Kernel) -> None:
-    """Raise BadSetting for dynamic shared memory that isn't stated."""
-    if compiled.takes_dynamic_shared and not compiled.program.shared:
-        advice = (
-            "dynamic shared memory (extern __shared__): give its bytes per block with "
-            "--shared BYTES, or in a comment beside `grid: …, block: …`: `shared: BYTES`"
-        )
-        unread = [line for line in kernel.adapted if "shared memory: give" in line]
-        raise BadSetting("; ".join((f"{_name(compiled)} takes {advice}", *unread)))
-
-
-def _require_parameters(compiled: Compiled, kernel: Kernel) -> None:
-    """Raise BadSetting for parameters that don't take the arguments that the gate passes."""
-    # Here: a measurement doesn't need the emulator.
-    from worklog.emulator.symbols import types_of
-
-    arguments = kernel.arguments
-    symbol = re.escape(compiled.symbol)
-    entry = re.search(rf"\.entry\s+{symbol}\s*\((.*?)\)", compiled.ptx, re.DOTALL)
-    bits = list[str]()
-    if entry:
-        for kind in re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]):
-            bits.append(kind if kind.startswith("f") else kind[1:])
-    if bits != [_bits(argument) for argument in arguments]:
-        raise BadSetting(
-            f"{_name(compiled)} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, "
-            "which don't take "
-            f"({', '.join(arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
-            "integers, alpha and beta are float"
-        )
-    formats = dict(zip(MATRICES, kernel.types.each, strict=True))
-    for argument, kind in zip(arguments, types_of(compiled.symbol), strict=False):
-        if argument not in formats:
-            continue
-        element = kind.replace(" const", "").removesuffix("*")
-        if (VECTORS.get(element) or TYPES.get(element)) != formats[argument].name:
-            raise BadSetting(
-                f"{_name(compiled)} takes {kind} for {argument}: the gate passes "
-                f"{formats[argument].cuda}*"
-            )

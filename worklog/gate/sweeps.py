@@ -390,8 +390,8 @@ class _Sweep:
             coverage.tell()
         self.buffers.poison()
         a, b, c = self.buffers.part(problem.shape)
-        device.overwrite(a, problem.a)
-        device.overwrite(b, problem.b)
+        for buffer, host in zip((a, b), memory.types.laid_out(problem.a, problem.b), strict=True):
+            device.overwrite(buffer, host)
         if problem.initial_c is not None:
             assert not isinstance(problem.initial_c, float)
             device.overwrite(c, problem.initial_c)

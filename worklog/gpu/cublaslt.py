@@ -20,6 +20,7 @@ from worklog.errors import LaunchFailed, WorklogError, install_command
 from worklog.kernel import Program, Runnable
 from worklog.kernel.nvrtc import nvidia_library
 from worklog.problem import FLOAT_BYTES, Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runs import CUBLASLT, Algorithm
 
 if TYPE_CHECKING:
@@ -30,9 +31,14 @@ SUCCESS = 0
 NOT_SUPPORTED = 15
 # library_types.h, cudaDataType: CUDA_R_32F, CUDA_R_16F and CUDA_R_16BF.
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
+TENSOR_TYPES = {"float16": "f16", "bfloat16": "bf16"}  # of PTX
 # cublas_api.h, cublasComputeType_t: CUBLAS_COMPUTE_32F. It adds in FP32, and multiplies FP32
 # operands as they are. CUBLAS_COMPUTE_32F_FAST_TF32 (77) would shorten them.
 COMPUTE_32F = 68
+# cublasLt.h, cublasLtMatmulDescAttributes_t: TRANSA and TRANSB; cublas_api.h, cublasOperation_t.
+TRANSPOSE_FIRST = 3
+TRANSPOSE_SECOND = 4
+TRANSPOSED = 1
 # cublasLt.h, cublasLtMatmulPreferenceAttributes_t: MAX_WORKSPACE_BYTES, a uint64_t, and
 # MIN_ALIGNMENT_{A,B,C,D}_BYTES, each a uint32_t.
 MAX_WORKSPACE = 1
@@ -84,6 +90,7 @@ POINTER_TO_POINTER = POINTER(c_void_p)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "Create": (POINTER_TO_POINTER,),
     "MatmulDescCreate": (POINTER_TO_POINTER, c_int, c_int),
+    "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
     "MatrixLayoutCreate": (POINTER_TO_POINTER, c_int, c_uint64, c_uint64, c_int64),
     "MatmulPreferenceCreate": (POINTER_TO_POINTER,),
     "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
@@ -100,6 +107,13 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     # its layout, algorithm, workspace
     "Matmul": (*(c_void_p,) * 14, c_size_t, c_void_p),
 }
+
+
+def tensor_operands(types: Types) -> tuple[str, ...]:
+    """Return the types that tensor cores get, as in PTX; none in FP32."""
+    if types == SINGLE:
+        return ()
+    return tuple(TENSOR_TYPES.get(name, name) for name in dict.fromkeys(types.names[:2]))
 
 
 class CallFailed(LaunchFailed):
@@ -169,20 +183,29 @@ class Product:
     """C = alpha A B + beta C of one shape, in row-major order. Raises CallFailed.
 
     Row-major C = A B is column-major C^T = B^T A^T, as for worklog.gpu.cuda.Cublas: B comes first,
-    and no operand is transposed. The library's descriptors of it are kept for the whole process.
+    and only a factor that lies by columns is transposed. The library's descriptors of it are kept
+    for the whole process.
 
-    operands, result: the types of A and B, and of C, as in DATA_TYPES
+    types: the formats of A, B and C, in DATA_TYPES
     """
 
-    def __init__(
-        self, library: Library, shape: Shape, operands: str = "float32", result: str = "float32"
-    ) -> None:
+    def __init__(self, library: Library, shape: Shape, types: Types = SINGLE) -> None:
         self.library = library
         scalar = DATA_TYPES["float32"]
         self._operation = library.create("MatmulDescCreate", COMPUTE_32F, scalar)
-        self._b = self._layout(operands, shape.n, shape.k)
-        self._a = self._layout(operands, shape.k, shape.m)
-        self._c = self._layout(result, shape.n, shape.m)
+        in_b = (shape.k, shape.n) if "B" in types.by_columns else (shape.n, shape.k)
+        in_a = (shape.m, shape.k) if "A" in types.by_columns else (shape.k, shape.m)
+        self._b = self._layout(types.b.name, *in_b)
+        self._a = self._layout(types.a.name, *in_a)
+        self._c = self._layout(types.c.name, shape.n, shape.m)
+        # B is the library's first factor.
+        for matrix, attribute in (("B", TRANSPOSE_FIRST), ("A", TRANSPOSE_SECOND)):
+            if matrix in types.by_columns:
+                value = c_int(TRANSPOSED)
+                size = ctypes.sizeof(value)
+                library.call(
+                    "MatmulDescSetAttribute", self._operation, attribute, byref(value), size
+                )
 
     def _layout(self, dtype: str, rows: int, columns: int) -> c_void_p:
         """Return the layout of a column-major matrix without gaps."""
@@ -313,12 +336,13 @@ def alignment_of(addresses: Sequence[int]) -> int:
 
 
 class CublasLt(Runnable):
-    """cuBLASLt's SGEMM on a device's stream.
+    """cuBLASLt's product on a device's stream, with sums in FP32.
 
     At a shape for which an algorithm was chosen, it runs that algorithm. Elsewhere, as at the small
     shapes of the gate, it runs the first one that the heuristic offers.
 
     count: algorithms that the heuristic is asked for
+    types: the formats of A, B and C
 
     Raises WorklogError if the library isn't installed, and CallFailed.
     """
@@ -326,8 +350,16 @@ class CublasLt(Runnable):
     program: Program | None = None
     workspace: Any
 
-    def __init__(self, device: CudaDevice, count: int, library: Library | None = None) -> None:
+    def __init__(
+        self,
+        device: CudaDevice,
+        count: int,
+        library: Library | None = None,
+        types: Types = SINGLE,
+    ) -> None:
         self.name = CUBLASLT
+        self.types = types
+        self.claimed = types.default_precision
         self.device = device
         self.count = count
         self.library = Library() if library is None else library
@@ -350,7 +382,7 @@ class CublasLt(Runnable):
     def product(self, shape: Shape) -> Product:
         """Return the product of a shape, described once."""
         if shape not in self._products:
-            self._products[shape] = Product(self.library, shape)
+            self._products[shape] = Product(self.library, shape, self.types)
         return self._products[shape]
 
     def kernels(self, shape: Shape) -> int:
@@ -363,7 +395,7 @@ class CublasLt(Runnable):
 
     def operands(self, shape: Shape) -> tuple[str, ...]:
         """Return the types that tensor cores get: none in FP32."""
-        return ()
+        return tensor_operands(self.types)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return {"library": CUBLASLT, "domain": str(self.domain)}
@@ -436,6 +468,8 @@ class LtAlgorithm(Runnable):
         self.offered = offered
         self.facts = offered.facts
         self.name = f"{CUBLASLT} algorithm {offered.facts.index}"
+        self.types = library.types
+        self.claimed = library.claimed
 
     def operands(self, shape: Shape) -> tuple[str, ...]:  # noqa: D102
         return self.library.operands(shape)

@@ -23,19 +23,21 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
-from worklog.emulator.limits import TOO_MANY_BLOCKS
+from worklog.emulator.limits import TOO_MANY_BLOCKS, Chip
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
+from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
 from worklog.gpu.tensor_maps import DriverMaps
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
 from worklog.kernel.tensor_map import BoundMap
-from worklog.problem import FLOAT32, Format, Shape
-from worklog.problem.formats import WORD_BYTES
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32, SINGLE, WORD_BYTES, Format, Types
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
 # CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
+DEFAULT_ALGORITHM = -1  # cublas_api.h, cublasGemmAlgo_t: CUBLAS_GEMM_DEFAULT
 
 CUDA_ERRORS = (
     cupy.cuda.runtime.CUDARuntimeError,
@@ -93,17 +95,14 @@ def uploaded_at_once(host: NDArray[np.uint8]) -> Any:
 
 
 class CudaDevice:
-    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU.
-
-    arch: as "sm_90"
-    """
+    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu without a GPU."""
 
     source = "live"
 
     def __init__(self) -> None:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
+        self.chip = Chip.of_gpu(gpu())
         self._maps = DriverMaps(uploaded_at_once)
 
     def compile(self, program: Program) -> CudaKernel:
@@ -112,15 +111,15 @@ class CudaDevice:
         Raises CompileFailed with the source line, and NvrtcMissing.
         """
         with self.errors(f"loading {program.entry}"):
-            return CudaKernel(program, self.arch)
+            return CudaKernel(program, self.chip.arch)
 
     def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> Any:
         """Return a flat device array with the elements of `host`. Raises OutOfMemory."""
         with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
             if format_ == FLOAT32:
                 return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
-            words = cupy.empty(-(-format_.nbytes(host.size) // WORD_BYTES), cupy.float32)
-        buffer = self.as_format(words, format_, host.size)
+            memory = cupy.empty(-(-format_.nbytes(host.size) // WORD_BYTES), cupy.float32)
+        buffer = self.as_format(memory, format_, host.size)
         self.overwrite(buffer, host)
         return buffer
 
@@ -335,19 +334,28 @@ def captured(stream: Any, launches: Sequence[Callable[[], None]]) -> Any:
     return graph
 
 
+def _layout(rows: int, columns: int, is_by_columns: bool) -> tuple[int, int]:
+    """Return cuBLAS's operation and leading dimension for a factor of the transposed product."""
+    if is_by_columns:
+        return cublas.CUBLAS_OP_T, rows
+    return cublas.CUBLAS_OP_N, columns
+
+
 class Cublas(Runnable):
-    """cuBLAS SGEMM on a device's stream.
+    """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32.
 
     math: "fp32" (the default math on FP32 data) or "tf32" (tensor cores with 10-bit mantissas).
         The gate proves "fp32" by the error level, so CUBLAS_PEDANTIC_MATH isn't needed.
+    types: the formats of A, B and C
     """
 
     program: Program | None = None
     workspace: Any
 
-    def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
+    def __init__(self, device: CudaDevice, math: str = "fp32", *, types: Types = SINGLE) -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
-        self.claimed = math
+        self.claimed = math if types == SINGLE else types.default_precision
+        self.types = types
         with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
@@ -385,6 +393,8 @@ class Cublas(Runnable):
 
     def operands(self, shape: Shape) -> tuple[str, ...]:
         """Return the types that tensor cores get: none in FP32."""
+        if self.types != SINGLE:
+            return tensor_operands(self.types)
         return ("tf32",) if self.claimed == "tf32" else ()
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
@@ -402,18 +412,25 @@ class Cublas(Runnable):
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Enqueue C = alpha A B + beta C.
 
-        Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is
-        transposed.
+        Row-major C = A B is column-major C^T = B^T A^T, so B comes first, and only a factor that
+        lies by columns is transposed.
         """
         if self.device.stream is not self.stream:
             self._follow()
-        m = shape.m
-        n = shape.n
-        k = shape.k
-        dense = cublas.CUBLAS_OP_N
+        m, n, k = shape.sizes
+        factor_b = _layout(k, n, "B" in self.types.by_columns)
+        factor_a = _layout(m, k, "A" in self.types.by_columns)
         a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
         alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
-        self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
+        arguments: list[Any] = [factor_b[0], factor_a[0], n, m, k]
+        if {*self.types.formats} == {FLOAT32}:
+            arguments += [alpha_at, b_at, factor_b[1], a_at, factor_a[1], beta_at, c_at, n]
+            self._call("Sgemm_v2", *arguments)
+            return
+        in_a, in_b, in_c = (DATA_TYPES[name] for name in self.types.names)
+        arguments += [alpha_at, b_at, in_b, factor_b[1], a_at, in_a, factor_a[1]]
+        arguments += [beta_at, c_at, in_c, n, COMPUTE_32F, DEFAULT_ALGORITHM]
+        self._call("GemmEx", *arguments)
 
     def _call(self, function: str, *arguments: Any) -> None:
         """Call cuBLAS, not through CuPy.

@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from worklog.emulator.limits import LIMITS as LIMITS_OF_SM
+from worklog.emulator.limits import Chip
 from worklog.errors import WorklogError
 from worklog.gpu.device import environment, gpu
 from worklog.kernel import Kernel, rung
@@ -124,7 +125,7 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
             "there is no ncu on PATH: install Nsight Compute, "
             "or the CUDA toolkit with its folder bin"
         )
-    launched = kernel.at(shape, gpu().arch)
+    launched = kernel.at(shape, Chip.of_gpu(gpu()))
     name = launched.function.rpartition("::")[2]
     with TemporaryDirectory(prefix="worklog-ncu-") as folder_name:
         folder = Path(folder_name)

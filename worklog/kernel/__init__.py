@@ -1,8 +1,8 @@
 """What computes C: kernels, the ladder, compilation, resources and machine code.
 
 Further faces of the room: by_name, disk_cache, emulated, guards, inspection, ladder, ladder.best,
-ladder.rungs, listing, nvrtc, portable, prediction, resources, solution, tensor_map, tensor_products
-and trial.
+ladder.rungs, launchable, listing, nvrtc, portable, prediction, resources, solution, tensor_map,
+tensor_products and trial.
 """
 
 from worklog.kernel.device import (
@@ -20,20 +20,17 @@ from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceO
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
-from worklog.kernel.signature import COLUMNS, MATRICES, VECTORS, WIDE, is_computed
+from worklog.kernel.signature import WIDE, Operand, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
-    "COLUMNS",
     "COMPILE_OPTIONS",
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
-    "MATRICES",
     "RUNGS",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
-    "VECTORS",
     "WIDE",
     "Block",
     "Buffer",
@@ -44,6 +41,7 @@ __all__ = [
     "HostKernel",
     "Kernel",
     "Loaded",
+    "Operand",
     "Program",
     "Runnable",
     "Sides",

@@ -37,8 +37,9 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' "
-                                                   "(default: the source's)."),
+    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32'. SMS is "
+                                                   "the number of multiprocessors (default: the "
+                                                   "source's)."),
     "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: "
                                                      "the source's)."),
     "entry": Option(("--entry",), None, "NAME",
@@ -48,6 +49,9 @@ OPTIONS = {
                    "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C', or a number (default: "
                    "from its name, or by "
                    "trial)."),
+    "by_columns": Option(("--by-columns",), None, "MATRICES",
+                         "Factors that lie in memory by columns: B, or A,B (default: a comment's, "
+                         "or none)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
@@ -55,14 +59,15 @@ OPTIONS = {
                      "Shapes that the kernel accepts: 'M % 64 == 0, K % 8 == 0', or any (default: "
                      "a comment's, or the "
                      "grid's)."),
-    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, "
-                                                     "fp16 or bf16."),
+    "claimed": Option(("--class",), "", "CLASS",
+                      "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16 (default: fp32; for "
+                      "matrices of 16 bits, fp32-emulated)."),
     "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its "
                                                       "file's, or cupy)."),
 }  # fmt: skip
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
-OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
+OF_A_FILE = tuple(OPTIONS)[:8]  # a host function takes the others
 
 
 def kernel_of(name: str, options: Words) -> Kernel:

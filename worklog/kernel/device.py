@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.limits import Chip
 from worklog.kernel.source import code_lines, split_list
-from worklog.problem import FLOAT32, FLOAT_BYTES, SINGLE, Claim, Domain, Format, Shape, Types
+from worklog.problem import FLOAT_BYTES, Domain, Shape
+from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
@@ -100,8 +102,8 @@ class Device(Protocol):
     source: str  # "live" or "emulated": the label of results from this device
 
     @property
-    def arch(self) -> str:
-        """The architecture of the code that the device runs, as "sm_90"."""
+    def chip(self) -> Chip:
+        """The architecture of the code that the device runs, and its multiprocessors."""
 
     def compile(self, program: Program) -> Any:
         """Return the entry, loaded on this device. Raises CompileFailed.
@@ -132,7 +134,10 @@ class Device(Protocol):
         """
 
     def as_format(self, buffer: Buffer, format_: Format, size: int) -> Buffer:
-        """Return a buffer's first bytes as `size` elements of another format, without a copy."""
+        """Return a buffer's first bytes as elements of another format.
+
+        Nothing is copied.
+        """
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
@@ -165,9 +170,9 @@ class Runnable:
     workspace: Buffer | None = None
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> Claims:
         """The formats and the precision class."""
-        return Claim(self.claimed, self.types)
+        return Claims(self.claimed, self.types)
 
     def enqueue(self, *arguments: Any) -> None:
         """Enqueue the work on the device's stream, without waiting.
@@ -247,7 +252,7 @@ class Loaded(Runnable):
     def __init__(self, kernel: Kernel, device: Device) -> None:
         self.name = kernel.name
         self.domain = kernel.domain
-        self.kernel = kernel
+        self.kernel = kernel.on_chip(device.chip)
         self.device = device
         self.claimed = kernel.claimed
         self.types = kernel.types
@@ -255,8 +260,10 @@ class Loaded(Runnable):
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[ReadyLaunch], int]] = {}
         self._former: list[object] = []
+        self.operands_in_use: Mapping[str, Any] = {}
+        self._neutral: dict[Shape, Mapping[str, Any]] = {}  # operands of the last shape
         # The launches, unless they depend on the shape.
-        own_launches = () if kernel.follows_shape else kernel.passes
+        own_launches = () if kernel.follows_shape else self.kernel.passes
         self.passes = [(launch, self._load(launch)) for launch in own_launches]
 
     def is_ready(self, shape: Shape) -> bool:
@@ -313,9 +320,32 @@ class Loaded(Runnable):
         if elements and (self.workspace is None or self.workspace.size < elements):
             self.use_workspace(self.device.upload(np.zeros(elements, np.float32)))
         # The arguments are the same for each launch.
-        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)
+        operands = self._operands_at(shape)
+        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace, operands)
         for _, loaded, grid, threads in launches:
             self.device.launch(loaded, grid, threads, arguments)
+
+    def use_operands(self, operands: Mapping[str, Any]) -> None:
+        """Set operands beyond a product's from the next launch on; {} for neutral ones."""
+        self.operands_in_use = operands
+
+    def _operands_at(self, shape: Shape) -> Mapping[str, Any]:
+        """Return the operands beyond a product's for a launch."""
+        if not self.kernel.operands:
+            return {}
+        if shape not in self._neutral:
+            self._neutral = {shape: self._neutral_at(shape)}
+        return {**self._neutral[shape], **self.operands_in_use}
+
+    def _neutral_at(self, shape: Shape) -> Mapping[str, Any]:
+        """Return operands that change nothing, as arguments."""
+        arguments = dict[str, Any]()
+        for operand in self.kernel.operands:
+            values = operand.neutral(shape)
+            arguments[operand.name] = values[0]
+            if operand.format is not None:
+                arguments[operand.name] = self.device.upload(values, operand.format)
+        return arguments
 
     def repeated(self, *arguments: Any) -> Callable[[], None]:  # noqa: D102
         prepare = getattr(self.device, "prepare", None)  # the emulator's
@@ -323,7 +353,7 @@ class Loaded(Runnable):
             return super().repeated(*arguments)
         shape, *values = arguments
         launches, _ = self.launches_at(shape)
-        bound = launches[0][0].bind(shape, *values, self.workspace)
+        bound = launches[0][0].bind(shape, *values, self.workspace, self._operands_at(shape))
         calls = [prepare(loaded, grid, threads, bound) for _, loaded, grid, threads in launches]
 
         def enqueue_all() -> None:
@@ -386,7 +416,7 @@ class Loaded(Runnable):
                 return np.array([sizes[0] * 0 + blocks for blocks in launch.blocks_at(*sizes)[:2]])
         shapes, columns = np.unique(np.stack(sizes), axis=1, return_inverse=True)
         grids = np.zeros((2, shapes.shape[1]), np.int64)
-        chosen = [self.kernel.at(Shape(*shape), self.device.arch) for shape in shapes.T.tolist()]
+        chosen = [self.kernel.at(Shape(*shape), self.device.chip) for shape in shapes.T.tolist()]
         columns_by_kernel = dict[str, list[int]]()
         for column, kernel in enumerate(chosen):
             name = f"{kernel.launches}{kernel.template}"
@@ -406,7 +436,7 @@ class Loaded(Runnable):
         """
         if shape not in self._launches:
             self.kernel.check(shape)
-            kernel = self.kernel.at(shape, self.device.arch)
+            kernel = self.kernel.at(shape, self.device.chip)
             launches = [
                 (launch, self._load(launch), launch.blocks(shape), launch.threads)
                 for launch in kernel.passes

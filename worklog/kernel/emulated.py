@@ -23,6 +23,7 @@ from worklog.emulator import memory
 from worklog.emulator.core.native import SLICE
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.launching import BUDGET, PreparedLaunch, Result, prepare
+from worklog.emulator.limits import Chip
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import PtxKernel, UnsupportedInstruction
@@ -43,11 +44,12 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, is_computed
 from worklog.kernel.tensor_map import BoundMap
-from worklog.problem import FLOAT32, Format
+from worklog.problem.formats import FLOAT32, Format
 
 FOLDER = Path(__file__).with_name("ptx")
 INDEX = "index.json"
 ARCH = "sm_90"
+CHIP = Chip(ARCH)
 BY_CLANG = " by clang"
 RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
 
@@ -226,7 +228,7 @@ class EmulatedDevice:
     Each repeated launch of a program on a grid uses another schedule of blocks and warps (see
     worklog.emulator.launch), so that a result that depends on the schedule differs.
 
-    arch: the architecture to compile for
+    chip: the architecture to compile for, and the multiprocessors that launches are made for
     races, count, budget: as for worklog.emulator.launch
     has_bounds: whether clang compiles, with checks of the bounds of arrays
     """
@@ -235,16 +237,16 @@ class EmulatedDevice:
 
     def __init__(
         self,
-        arch: str = "sm_90",
+        chip: Chip = CHIP,
         *,
         races: bool = True,
         count: bool = False,
         budget: int = BUDGET,
         has_bounds: bool = False,
     ) -> None:
-        self.arch = arch
+        self.chip = chip
         self.label = label(
-            arch
+            chip.arch
         )  # of all results; names the package's PTX if a kernel is from there
         self.races = races
         self.count = count
@@ -279,7 +281,7 @@ class EmulatedDevice:
         if self.has_bounds:
             out = self._with_bounds(program)
         else:
-            out, origin = build(program, self.arch)
+            out, origin = build(program, self.chip.arch)
             self.label = max(self.label, origin, key=_rank)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses, program.entry)
@@ -292,10 +294,10 @@ class EmulatedDevice:
         Then only indices are checked, and `unchecked_widths` has the reason.
         """
         try:
-            return compile_with_clang(program, self.arch, (*BOUNDS, *WIDTHS))
+            return compile_with_clang(program, self.chip.arch, (*BOUNDS, *WIDTHS))
         except CompileFailed as error:
             self.unchecked_widths = str(error).partition("\n")[0]
-        return compile_with_clang(program, self.arch, BOUNDS)
+        return compile_with_clang(program, self.chip.arch, BOUNDS)
 
     def upload(self, host: NDArray[np.float32], format_: Format = FLOAT32) -> EmulatedBuffer:
         """Return a new buffer with a copy of the array's elements, row-major.

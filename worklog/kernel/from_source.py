@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -18,7 +19,7 @@ from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_fol
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
-from worklog.problem import SINGLE, PrecisionClass, Types
+from worklog.problem.formats import Types
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class SourceRequest:
     claimed: str
     name: str
     args: str | None
+    by_columns: str | None
     file: str
     block: str
     grid: str
@@ -65,7 +67,8 @@ class SourceFacts:
 def read_kernel(request: SourceRequest) -> SourceFacts:
     """Return what the source of a request states. Raises BadSetting."""
     chosen = _chosen(request)
-    order = _order(request, chosen)
+    by_columns = _by_columns(request, chosen)
+    order = _order(request, chosen, by_columns)
     of_source = _launch_of_source(request, chosen, order.arguments)
     order.adapted += of_source.unread
     launch = _with_template(of_source.launch, chosen)
@@ -74,7 +77,9 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         order = _unbound(chosen, order, of_source)
     launch = _with_options(launch, request, chosen)
     order = _with_maps(request, chosen, order)
-    types = signature.types_of_matrices(chosen.defined, order.arguments, launch.instance)
+    types = signature.types_of_matrices(
+        chosen.defined, order.arguments, launch.instance, by_columns
+    )
     types = tensor_map.types_of_maps(order.maps, order.arguments, types)
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
     origin = _origin(request, of_source)
@@ -93,7 +98,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         template=chosen.template,
         rules=rules,
         states_domain=states_domain,
-        claimed=request.claimed or chosen.claims or default_claim(types),
+        claimed=request.claimed or chosen.claims or types.default_precision,
         types=types,
         arguments=order.arguments,
         maps=order.maps,
@@ -102,14 +107,6 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch),
     )
-
-
-def default_claim(types: Types) -> PrecisionClass:
-    """Return the precision class of a kernel that claims none.
-
-    Matrices of 16 bits are for tensor cores, whose sums are truncated.
-    """
-    return "fp32" if types == SINGLE else "fp32-emulated"
 
 
 def require_arguments(source: Any, shared: Any, **texts: Any) -> None:
@@ -285,8 +282,10 @@ class _ParameterOrder:
     maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps
 
 
-def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
+def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _ParameterOrder:
     """Return the order of a kernel's parameters. If it is unknown, `adapted` has only the reason.
+
+    by_columns: as in Types
 
     Raises BadSetting if the request states a wrong order, or a launch of a kernel that the gate
     can't pass its arguments to.
@@ -312,6 +311,7 @@ def _order(request: SourceRequest, chosen: _Chosen) -> _ParameterOrder:
         if not request.args:
             passed = stated.leading_dimensions(defined, unit, arguments)
             warnings += stated.unread_leading_dimensions(defined, unit, arguments)
+            arguments = signature.turned(defined.parameters, arguments, by_columns)
         arguments = signature.with_sizes(arguments, passed)
         adapted += signature.described(defined, arguments)
         for place, size in passed.items():
@@ -448,6 +448,21 @@ def _domain(
     return rules, bool(launches.stated(text, "domain")) and not is_unread, remarks
 
 
+def _by_columns(request: SourceRequest, chosen: _Chosen) -> str:
+    """Return the factors that lie in memory by columns, as in Types.
+
+    Raises BadSetting for another text than A, B or both.
+    """
+    texts = [request.by_columns] if request.by_columns else []
+    if not texts:
+        text = launches.own_part(request.source, chosen.unit, chosen.defined, "by columns")
+        texts = launches.stated(text, "by columns")
+    names = "".join(sorted(re.findall(r"\w+", " ".join(texts))))
+    if names not in ("", "A", "B", "AB"):
+        raise BadSetting(f"by columns: {' '.join(texts)!r}: give A, B, or A, B")
+    return names
+
+
 def _origin(request: SourceRequest, of_source: stated.Stated) -> str:
     """Return where a launch was found, with advice if only its block is replaced.
 
@@ -536,7 +551,8 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     """Return whether a trial may find an order or a launch, or verify an order by names."""
     if order.is_unclear:
         return True
-    if not order.arguments or signature.WORKSPACE in order.arguments or order.maps:
+    beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.OPERANDS}
+    if not order.arguments or order.maps or not beyond_product.isdisjoint(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)
     is_by_name = not request.args and not signature.is_ladders(order.arguments)

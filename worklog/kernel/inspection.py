@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.emulator import Counts, Finding, load
 from worklog.emulator import PtxKernel as Code
-from worklog.emulator.limits import LIMITS, Occupancy, occupancy
+from worklog.emulator.limits import LIMITS, Chip, Occupancy, occupancy
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.emulator.reports import NotPredictable, total
 from worklog.emulator.reports import caveats as emulated_caveats
@@ -154,7 +154,7 @@ def inspect(
             "--grid needs --block: give both to count the kernel's memory requests too"
         )
     # For several architectures, a kernel that all of them can run.
-    kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")
+    kernel = kernel.at(shape or RUNG_SIZE, Chip(archs[0] if len(archs) == 1 else ""))
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
@@ -227,10 +227,10 @@ def _run(
 
     Return its counts by source line, and the findings. beta = 0, so C is filled with NaN.
     """
-    device = EmulatedDevice(arch, count=True)
+    device = EmulatedDevice(Chip(arch), count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
-    on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.each)
+    on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.formats)
     kernel.load(device).enqueue(shape, 1.0, on_device_a, on_device_b, 0.0, on_device_c)
     assert device.last is not None
     return device.last.lines, device.last.findings

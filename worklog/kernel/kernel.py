@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
 from worklog.kernel import near, signature
@@ -29,13 +32,15 @@ from worklog.kernel.from_source import (
     require_arguments,
 )
 from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
-from worklog.kernel.launch import LAUNCH_ADVICE, Launch
+from worklog.kernel.launch import LAUNCH_ADVICE, MULTIPROCESSORS, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
 from worklog.kernel.tensor_map import MatrixMap, bound_maps, rules_of_maps
 from worklog.kernel.unit import Definition, Unit, read
-from worklog.problem import CLASSES, SINGLE, Domain, Matrix, PrecisionClass, Shape, Types
+from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
+from worklog.problem.formats import SINGLE, Types
 
+ANY_CHIP = Chip()
 MAX_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 Sides = str | int | Sequence[str | int]  # of a grid or a block
 
@@ -47,6 +52,7 @@ class SourceOptions(TypedDict, total=False):
     domain: str | None
     claimed: PrecisionClass | Literal[""]
     args: str | None
+    by_columns: str | None
     include: Sequence[str | Path] | str | Path
     define: Sequence[str] | str
     shared: int
@@ -67,12 +73,14 @@ class Kernel:
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     types: Types = SINGLE  # the formats of A, B and C
+    batch: int = 1  # products of a launch
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps, in order
     # Bytes of memory for intermediate results, an expression as for grid. Its address is the
     # argument "workspace". Before a launch, the memory may hold anything.
     workspace: str = ""
+    multiprocessors: int = Chip().multiprocessors  # SMS in the launches and in the workspace
     number: int | None = None  # of a rung
     idea: str = ""  # of a rung
     adapted: tuple[str, ...] = ()  # facts that were read from the source, for the user
@@ -138,6 +146,7 @@ class Kernel:
         name: str = "",
         file: str = "source",
         args: str | None = None,
+        by_columns: str | None = None,
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
@@ -160,6 +169,8 @@ class Kernel:
         file: the source's name in messages
         args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the
             parameters' names)
+        by_columns: the factors that lie in memory by columns, "A", "B" or "A, B" (default: a
+            comment's, or none)
         include: folders of headers
         define: macros, as "NAME=VALUE"
         shared: bytes of dynamic shared memory
@@ -176,6 +187,7 @@ class Kernel:
             claimed=claimed,
             name=name,
             args=args,
+            by_columns=by_columns,
             file=file,
         )
         request = SourceRequest(
@@ -185,6 +197,7 @@ class Kernel:
             claimed=claimed,
             name=name,
             args=args,
+            by_columns=by_columns,
             file=file,
             grid=launches.launch_text("grid", grid),
             block=launches.launch_text("block", block),
@@ -283,7 +296,30 @@ class Kernel:
         """
         if signature.is_ladders(self.arguments):
             return {}
-        return signature.row_lengths(self.definition.parameters, self.arguments)
+        lengths = {matrix: self.types.row_length(matrix) for matrix in signature.MATRICES}
+        return signature.row_lengths(self.definition.parameters, self.arguments, lengths)
+
+    @property
+    def batch_strides(self) -> dict[int, str]:
+        """The matrix of each distance between the matrices of a batch, by place."""
+        if signature.is_ladders(self.arguments):
+            return {}
+        return signature.batch_strides(self.definition.parameters, self.arguments)
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether a launch may compute several products."""
+        if signature.is_ladders(self.arguments):
+            return False
+        in_grid = any(re.search(rf"\b{signature.BATCH}\b", launch.grid) for launch in self.launches)
+        return in_grid or any(map(_is_batch, self.arguments)) or bool(self.batch_strides)
+
+    @cached_property
+    def operands(self) -> tuple[signature.Operand, ...]:
+        """The operands beyond a product's that the kernel takes."""
+        if signature.is_ladders(self.arguments) or not {*self.arguments} & {*signature.OPERANDS}:
+            return ()
+        return signature.operands(self.definition, self.arguments, self.launch.instance)
 
     def with_text(self, text: str) -> Kernel:
         """Return the same kernel with another source text."""
@@ -320,8 +356,8 @@ class Kernel:
 
     @property
     def grid(self) -> str:
-        """The blocks of the main launch, as in Launch."""
-        return self.launch.grid
+        """The blocks of the main launch, as in Launch, but for SMS."""
+        return filled(self.launch.grid, {MULTIPROCESSORS: self.multiprocessors})
 
     @property
     def block(self) -> str:
@@ -336,12 +372,18 @@ class Kernel:
     @cached_property
     def entry(self) -> str:
         """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
-        return filled(self.launch.function, self.template)
+        return filled(self.launch.function, self.constants)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The values that launches name apart from M, N and K: the template's, and SMS."""
+        return {MULTIPROCESSORS: self.multiprocessors, **self.template}
 
     @cached_property
     def domain(self) -> Domain:
         """The shapes that the kernel accepts, and whether it takes alpha and beta."""
-        sizes = {argument for argument in self.arguments if signature.size_of(argument)}
+        sizes = {signature.size_of(argument) for argument in self.arguments}
+        sizes &= {*signature.SIZE_NAMES}
         domain = Domain.of(self.rules, tuple(self.template.items()))
         return replace(
             domain,
@@ -350,12 +392,18 @@ class Kernel:
             beta="beta" in self.arguments,
         )
 
-    def at(self, shape: Shape, arch: str = "") -> Kernel:
+    def on_chip(self, chip: Chip) -> Self:
+        """Return the kernel with the launches that it has on a chip."""
+        if chip.multiprocessors == self.multiprocessors:
+            return self
+        return replace(self, multiprocessors=chip.multiprocessors)
+
+    def at(self, shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:
         """Return the kernel that is launched at a shape.
 
-        arch: the architecture, such as "sm_90" (default: any)
+        chip: default: any architecture, and as many multiprocessors as the emulated card has
         """
-        return self
+        return self.on_chip(chip)
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
@@ -409,11 +457,12 @@ class Kernel:
 
         Arrays of sizes give arrays of blocks.
         """
-        return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
+        names = {"M": m, "N": n, "K": k, signature.BATCH: self.batch, **self.constants}
+        return self.launch.blocks(names)
 
     def workspace_bytes(self, shape: Shape) -> int:
         """Return the bytes of the workspace that a launch needs. Raises BadSetting."""
-        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
+        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.constants}
         return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
@@ -451,8 +500,16 @@ class Kernel:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Matrix:
-        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm does."""
+        """Return C = alpha A B + beta C by this kernel, as worklog.sgemm does.
+
+        Raises BadSetting for a kernel of other matrices than float32 by rows.
+        """
         import worklog
+
+        if self.types != SINGLE or self.operands:
+            raise BadSetting(
+                f"{self.name} isn't called with arrays: that takes float32 matrices by rows alone"
+            )
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
 
@@ -492,15 +549,32 @@ class Kernel:
         return self.warnings
 
     def bind(
-        self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
+        self,
+        shape: Shape,
+        alpha: float,
+        a: Any,
+        b: Any,
+        beta: float,
+        c: Any,
+        workspace: Any = None,
+        operands: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Any, ...]:
         """Return the arguments of a launch, in the order of the kernel's parameters.
 
+        operands: beyond those of a product, by name
         Raises BadSetting for a tensor map that the driver doesn't make.
         """
-        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        values: dict[str, Any] = {"A": a, "B": b, "C": c}
+        values |= {"alpha": np.float32(alpha), "beta": np.float32(beta)}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
-        for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
+        values |= operands
+        sizes_by_name = (
+            ("M", shape.m),
+            ("N", shape.n),
+            ("K", shape.k),
+            (signature.BATCH, self.batch),
+        )
+        for name, size in sizes_by_name:
             values[name] = np.int32(size)
             values[f"{signature.WIDE}{name}"] = np.int64(size)
         sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
@@ -547,15 +621,15 @@ class Dispatcher(Kernel):
     """
 
     follows_shape: ClassVar[bool] = True
-    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and an architecture
+    choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and a chip
 
     @classmethod
     def from_kernel(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
         """Return a dispatcher with the name, the code and the launches of a kernel."""
         return cls(**_fields_of(kernel), choose=choose)
 
-    def at(self, shape: Shape, arch: str = "") -> Kernel:  # noqa: D102
-        chosen = self.choose(shape, arch=arch)
+    def at(self, shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:  # noqa: D102
+        chosen = self.choose(shape, chip=chip).on_chip(chip)
         return replace(chosen, code=self.code) if chosen.file == self.file else chosen
 
     @cached_property
@@ -607,6 +681,11 @@ class HostKernel(Kernel):
         return self.place.describe()
 
 
+def _is_batch(argument: str) -> bool:
+    """Return whether an argument is the number of products."""
+    return argument.removeprefix(signature.WIDE) == signature.BATCH
+
+
 def _fields_of(kernel: Kernel) -> dict[str, Any]:
     """Return the values of a kernel's fields, without those of a subclass."""
     return {item.name: getattr(kernel, item.name) for item in fields(Kernel)}
@@ -636,7 +715,7 @@ def _described_launch(kernel: Kernel) -> dict[str, Any]:
         "grid": split_list(kernel.grid),
         "block": kernel.threads,
         "dynamic_shared_bytes": kernel.launch.shared,
-        "workspace": kernel.workspace,
+        "workspace": filled(kernel.workspace, {MULTIPROCESSORS: kernel.multiprocessors}),
         "tensor_maps": {tensor_map.parameter: str(tensor_map) for tensor_map in kernel.maps},
     }
     if kernel.arguments != signature.SGEMM_ARGUMENTS:

@@ -14,11 +14,12 @@ import numpy as np
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel.device import Block
-from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.signature import BATCH, SIZE_NAMES
 from worklog.kernel.source import comments, evaluate, filled, reduced, sizes, split_list
 from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, Domain
 
+MULTIPROCESSORS = "SMS"  # the number of them, in a grid and in template arguments
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
@@ -34,7 +35,7 @@ class Launch:
     """
 
     function: str  # with its template arguments, as in "sum_parts<BM, 4>"
-    grid: str = ""  # blocks along x, y and z, expressions that may also name M, N and K
+    grid: str = ""  # blocks along x, y and z, expressions that may also name M, N, K and SMS
     block: str = ""  # threads along x, y and z
     shared: int = 0  # bytes of dynamic shared memory per block
 
@@ -49,7 +50,7 @@ class Launch:
         names: values of the names in the grid
         Raises BadSetting.
         """
-        sizes = tuple(evaluate(part, names) for part in split_list(self.grid))
+        sizes = tuple(evaluate(part, {BATCH: 1, **names}) for part in split_list(self.grid))
         if len(sizes) > 3:
             raise BadSetting(
                 f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
@@ -91,7 +92,9 @@ def launch_text(argument: str, size: Any) -> str:
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """Return the tile, the precision class ("" if none) and the launch that comments state.
+    """Return the tile, the precision class and the launch that comments state.
+
+    The class is "" if they state none.
 
     They are written as in a rung: "// Tile: BM=128 BN=64", "// Claims: tf32" and
     "// Launch: grid N / BN, M   block 256   shared 4096". The tile has values of the template's
@@ -108,7 +111,7 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     ):
         with suppress(BadSetting):
             read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
-            read.blocks({**dict.fromkeys(SIZE_NAMES, 1), **tile})
+            read.blocks({**dict.fromkeys((*SIZE_NAMES, MULTIPROCESSORS), 1), **tile})
             read.threads(tile)
             launch = read
     return tile, claims if claims in CLASSES else "", launch
@@ -119,7 +122,9 @@ def stated(source: str, label: str) -> list[str]:
 
     A statement ends at the next label or at the end of the line.
     """
-    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain)\b|$)"
+    pattern = (
+        rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain|by columns)\b|$)"
+    )
     statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
     return list(dict.fromkeys(statements))
 
@@ -247,7 +252,7 @@ def readable(
     isn't a number.
     """
     texts = list[str]()
-    for dimensions, names in ((grid, dict.fromkeys(SIZE_NAMES, 1)), (block, {})):
+    for dimensions, names in ((grid, dict.fromkeys((*SIZE_NAMES, BATCH), 1)), (block, {})):
         expressions = [filled(size, labels) for size in dimensions]
         while len(expressions) > 1 and expressions[-1] == "1":
             expressions.pop()

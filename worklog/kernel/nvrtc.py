@@ -44,7 +44,11 @@ HOST = Path(__file__).with_name("host.cuh")
 # With this option, host code that wasn't recognised, such as member functions, isn't an error.
 HOST_AS_DEVICE = "-default-device"
 # The headers of types that NVIDIA's headers for the host include.
-_TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
+_TYPE_HEADERS = {
+    "cuda_fp16.h": r"(?:__)?half2?",
+    "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?",
+    "cuda_fp8.h": r"__nv_fp8(?:x[24])?_e[45]m[23]",
+}
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
 _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"

@@ -23,11 +23,13 @@ from html import escape
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from worklog.emulator import Counts, Pointer, Result, launch, load
 from worklog.emulator import PtxKernel as Code
 from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET
-from worklog.emulator.limits import WARP
+from worklog.emulator.limits import WARP, Chip
 from worklog.emulator.reports import BadLaunch, BudgetExceeded, NotPredictable, caveats, combined
 from worklog.errors import Interrupted, WorklogError, kind_and_message
 from worklog.kernel import emulated
@@ -169,6 +171,16 @@ def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
     return _run_blocks(code, kernel, shape, weights=weights, beta=0.0)
 
 
+def operands_without_values(kernel: Kernel, shape: Shape) -> dict[str, Any]:
+    """Return operands beyond a product's for a launch without values."""
+    operands = dict[str, Any]()
+    for operand in kernel.operands:
+        operands[operand.name] = np.float32(1)
+        if operand.format is not None:
+            operands[operand.name] = Pointer(None, operand.format.nbytes(operand.length(shape)))
+    return operands
+
+
 def _run_blocks(
     code: Code, kernel: Kernel, shape: Shape, *, weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
@@ -178,7 +190,8 @@ def _run_blocks(
     """
     a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
     workspace = Pointer(None, kernel.workspace_bytes(shape))
-    arguments = emulated.with_maps(kernel.bind(shape, 1.0, a, b, beta, c, workspace))
+    operands = operands_without_values(kernel, shape)
+    arguments = emulated.with_maps(kernel.bind(shape, 1.0, a, b, beta, c, workspace, operands))
     blocks_by_weight = defaultdict[int, list[int]](list)
     for number, weight in weights.items():
         blocks_by_weight[weight].append(number)
@@ -269,7 +282,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     gpu = gpu or recorded_run().gpu
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
-    kernel = kernel.at(shape, gpu.arch)
+    kernel = kernel.at(shape, Chip.of_gpu(gpu))
     if len(kernel.passes) > 1:
         return _bound_of_passes(kernel, shape, gpu)
     packaged = memory_counts()

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+
+import numpy as np
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
-from worklog.problem import FLOAT32, FORMATS, SGEMM, TYPES, Format, Parameter, Types
+from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
+from worklog.problem.formats import FLOAT32, FORMATS, Format, Types
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
 MATRICES = ("A", "B", "C")
-COLUMNS = {"A": "K", "B": "N", "C": "N"}
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
+BATCH = "batch"  # the number of products of one launch
+# The address of a vector that is added to each row of C, of N elements, or to each column, of M.
+BIAS = "bias"
+ROW_BIAS = "row bias"
+BIASES = (BIAS, ROW_BIAS)
+# Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
+SCALES = ("scale of A", "scale of B", "scale")
+OPERANDS = (*BIASES, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
 ADDRESS_OF_MAP = "address of a map of "  # before the matrix of a tensor map in global memory
@@ -45,6 +56,17 @@ _MEANING = {
     "ha": "M",
 }
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+_BATCHES = ("batch", "batches", "batchcount", "batchsize", "numbatches", "nbatch", "nbatches")
+_MEANING |= dict.fromkeys(_BATCHES, BATCH)
+_SPAN = {"A": "M * K", "B": "K * N", "C": "M * N"}  # elements of a matrix
+for _matrix, _span in _SPAN.items():
+    for _name in ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride"):
+        _MEANING[_name.format(_matrix.lower())] = _span
+for _matrix in "ab":
+    for _name in ("scale{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
+        _MEANING[_name.format(_matrix)] = f"scale of {_matrix.upper()}"
+_MEANING |= {"scale": "scale", "descale": "scale"}
+_BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Vectors that a kernel may read in a matrix, and the format of their elements.
@@ -55,12 +77,41 @@ VECTORS = {
     "__half2": "float16",
     "nv_bfloat162": "bfloat16",
     "__nv_bfloat162": "bfloat16",
+    "__nv_fp8x2_e4m3": "float8_e4m3fn",
+    "__nv_fp8x4_e4m3": "float8_e4m3fn",
+    "__nv_fp8x2_e5m2": "float8_e5m2",
+    "__nv_fp8x4_e5m2": "float8_e5m2",
 }
 _PASSED_AS = (
-    "the gate passes float, half and __nv_bfloat16 matrices, and float and integers of 32 and 64 "
-    "bits"
+    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3 and __nv_fp8_e5m2 matrices, and "
+    "float and integers of 32 and 64 bits"
 )
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand beyond those of a product.
+
+    name: one of OPERANDS
+    format: behind an address; None for a float
+    """
+
+    name: str
+    format: Format | None
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is added, and not a factor."""
+        return self.name in BIASES
+
+    def length(self, shape: Shape) -> int:
+        """Return the number of elements at a shape."""
+        return {BIAS: shape.n, ROW_BIAS: shape.m}.get(self.name, 1)
+
+    def neutral(self, shape: Shape) -> Float32:
+        """Return values that change nothing: zeros, or a one."""
+        return np.full(self.length(shape), 0 if self.is_bias else 1, np.float32)
 
 
 class UnclearOrder(BadSetting):
@@ -131,19 +182,37 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
             )
 
 
-def types_of_matrices(defined: Definition, values: Sequence[str], instance: str) -> Types:
+def types_of_matrices(
+    defined: Definition, values: Sequence[str], instance: str, by_columns: str
+) -> Types:
     """Return the formats of A, B and C.
+
+    values: of the parameters
+    instance: the arguments of the template, as in "half, 32"
+    by_columns: as in Types
+    """
+    formats = formats_of_pointers(defined, instance)
+    of_matrices = dict.fromkeys(MATRICES, FLOAT32)
+    for parameter, value in zip(defined.parameters, values, strict=False):
+        if value in MATRICES:
+            of_matrices[value] = formats.get(parameter.name, FLOAT32)
+    a, b, c = of_matrices.values()
+    return Types(a, b, c, by_columns)
+
+
+def operands(defined: Definition, values: Sequence[str], instance: str) -> tuple[Operand, ...]:
+    """Return the operands beyond a product's, in the order of the parameters.
 
     values: of the parameters
     instance: the arguments of the template, as in "half, 32"
     """
     formats = formats_of_pointers(defined, instance)
-    of_matrices = {
-        value.lower(): formats.get(parameter.name, FLOAT32)
-        for parameter, value in zip(defined.parameters, values, strict=False)
-        if value in MATRICES
-    }
-    return Types(**of_matrices)
+    listed = list[Operand]()
+    for parameter, value in zip(defined.parameters, values, strict=True):
+        if value in OPERANDS:
+            format_ = formats.get(parameter.name, FLOAT32) if parameter.pointer else None
+            listed.append(Operand(value, format_))
+    return tuple(listed)
 
 
 def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]:
@@ -163,7 +232,8 @@ def formats_of_pointers(defined: Definition, instance: str) -> dict[str, Format]
 
 def is_computed(value: str) -> bool:
     """Return whether a value is an integer or computed from M, N and K."""
-    return not is_map(value) and value.removeprefix(WIDE) not in (*SGEMM_ARGUMENTS, WORKSPACE)
+    argument_names = (*SGEMM_ARGUMENTS, WORKSPACE, BATCH, *OPERANDS)
+    return not is_map(value) and value.removeprefix(WIDE) not in argument_names
 
 
 def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
@@ -180,24 +250,60 @@ def is_leading_dimension(parameter: Parameter) -> bool:
     return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
 
 
-def row_lengths(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
+def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
+    """Return the matrix of each distance between the matrices of a batch, by place."""
+    matrices = {span: matrix for matrix, span in _SPAN.items()}
+    strides = dict[int, str]()
+    for place, (parameter, value) in enumerate(zip(declared, values, strict=True)):
+        span = value.removeprefix(WIDE)
+        if "stride" in parameter.name.lower() and span in matrices:
+            strides[place] = matrices[span]
+    return strides
+
+
+def turned(
+    declared: Sequence[Parameter], values: Sequence[str], by_columns: str
+) -> tuple[str, ...]:
+    """Return values for factors that lie by columns, with other leading dimensions.
+
+    by_columns: as in Types
+    """
+    types = Types(by_columns=by_columns)
+    lengths = {matrix: Types().row_length(matrix) for matrix in MATRICES}
+    sizes = {
+        place: types.row_length(matrix)
+        for place, matrix in row_lengths(declared, values, lengths).items()
+    }
+    return with_sizes(values, sizes)
+
+
+def is_batch(name: str) -> bool:
+    """Return whether a variable is the number of products of a launch, by its name."""
+    return _MEANING.get(_plain(name)) == BATCH
+
+
+def row_lengths(
+    declared: Sequence[Parameter], values: Sequence[str], lengths: Mapping[str, str]
+) -> dict[int, str]:
     """Return the matrix of each leading dimension, by place.
 
     Only of those that are the length of the matrix' rows. A kernel for column-major matrices gets B
     as its A.
+
+    lengths: of the rows of A, B and C in memory: M, N or K
     """
     passed_as = dict[str, str]()
     for parameter, value in zip(declared, values, strict=True):
         if parameter.pointer and value in MATRICES:
             passed_as[matrix_of(parameter.name)] = value
-    lengths = dict[int, str]()
+    matrices = dict[int, str]()
     for place, parameter in enumerate(declared):
         if not is_leading_dimension(parameter):
             continue
         matrix = passed_as.get(parameter.name[-1].upper(), "")
-        if matrix and values[place].removeprefix(WIDE) == COLUMNS[matrix]:
-            lengths[place] = matrix
-    return lengths
+        if matrix and values[place].removeprefix(WIDE) == lengths[matrix]:
+            matrices[place] = matrix
+    return matrices
 
 
 def is_ladders(values: Sequence[str]) -> bool:
@@ -218,7 +324,7 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
     names = split_list(text)
     for name in filter(is_computed, names):
         try:
-            evaluate(name, dict.fromkeys(SIZE_NAMES, 1))
+            evaluate(name, dict.fromkeys((*SIZE_NAMES, BATCH), 1))
         except BadSetting as error:
             raise BadSetting(
                 f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
@@ -266,11 +372,14 @@ def _by_name(
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    pointers = kinds.count("pointer")
-    if "map" not in kinds and pointers != len(MATRICES):
+    operands = [_operand(parameter.name) for parameter in declared if parameter.pointer]
+    added = [operand for operand in operands if operand]
+    has_three = len(operands) - len(added) == len(MATRICES) or "map" in kinds
+    if not has_three or len({*added}) < len(added):
         raise BadSetting(
-            f"{file}: {function} takes {pointers} pointer{'' if pointers == 1 else 's'}: "
-            "the gate passes three: A, B and C"
+            f"{file}: {function} takes {kinds.count('pointer')} "
+            f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
+            "the gate passes A, B and C, and those called bias, scale_a and scale_b"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -312,11 +421,24 @@ def _kind(parameter: Parameter) -> str:
 def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     """Return the parameters that may be sizes: no pointers, and not alpha and beta."""
     numbers = []
+    no_sizes = ("alpha", "beta", BATCH, *SCALES, *_SPAN.values())
     for parameter in declared:
         is_number = not parameter.pointer and parameter.type != MAP_TYPE
-        if is_number and parameter.name.lower() not in ("alpha", "beta"):
+        if is_number and _MEANING.get(_plain(parameter.name)) not in no_sizes:
             numbers.append(parameter)
     return numbers
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case, without underscores."""
+    return name.lower().replace("_", "")
+
+
+def _operand(name: str) -> str:
+    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name."""
+    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale)", "", _plain(name))
+    meaning = _MEANING.get(plain, "")
+    return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
 
 
 def named(
@@ -334,12 +456,13 @@ def named(
         if parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
-            values.append(matrix_of(parameter.name))
+            values.append(matrix_of(parameter.name) or _operand(parameter.name))
         elif numbers == [parameter]:
             values.append("N")
         else:
-            name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
-            values.append(_MEANING.get(name, ""))
+            plain = _plain(parameter.name)
+            name = re.sub(r"^num|umn", "", plain)
+            values.append(_MEANING.get(plain) or _MEANING.get(name, ""))
     return values
 
 
@@ -391,6 +514,6 @@ def fixed(values: Sequence[str]) -> str:
 
 
 def size_of(value: str) -> str:
-    """Return M, N or K for a value that is a size; "" for other values."""
+    """Return M, N, K or the batch for a value that is a size; "" for other values."""
     size = value.removeprefix(WIDE)
-    return size if size in SIZE_NAMES else ""
+    return size if size in (*SIZE_NAMES, BATCH) else ""

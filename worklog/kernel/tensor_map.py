@@ -25,7 +25,8 @@ from worklog.kernel.signature import (
     mapped_matrix,
 )
 from worklog.kernel.source import evaluate, filled, reduced, split_list
-from worklog.problem import FLOAT32, FORMATS, TYPES, Format, Types
+from worklog.problem import TYPES
+from worklog.problem.formats import FLOAT32, FORMATS, Format, Types
 
 LABEL = "tensor maps?"  # in comments
 EXAMPLE = "// tensor maps: tma_a = A, box 64 x 32 of float, swizzle 128B; tma_b = B, box 32 x 64"
@@ -288,7 +289,7 @@ def types_of_maps(maps: Sequence[MatrixMap], arguments: Sequence[str], types: Ty
     types: of the other matrices
     Raises BadSetting for a matrix with two formats.
     """
-    formats = dict(zip(MATRICES, types.each, strict=True))
+    formats = dict(zip(MATRICES, types.formats, strict=True))
     passed = {matrix: formats[matrix] for matrix in MATRICES if matrix in arguments}
     for tensor_map, argument in _mapped(maps, arguments):
         matrix = mapped_matrix(argument)
@@ -298,7 +299,8 @@ def types_of_maps(maps: Sequence[MatrixMap], arguments: Sequence[str], types: Ty
                 f"{tensor_map.parameter}: the map is of {tensor_map.format.cuda}, and {matrix} of "
                 f"{former.cuda}: state its elements, as in box 64 x 32 of half"
             )
-    return Types(*(passed.get(matrix, formats[matrix]) for matrix in MATRICES))
+    a, b, c = (passed.get(matrix, formats[matrix]) for matrix in MATRICES)
+    return Types(a, b, c, types.by_columns)
 
 
 def rules_of_maps(

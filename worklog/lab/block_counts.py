@@ -20,7 +20,7 @@ from worklog.emulator.limits import WARP
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING
 from worklog.emulator.reports import Counts
 from worklog.kernel import Kernel
-from worklog.kernel.emulated import ARCH
+from worklog.kernel.emulated import CHIP
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.viewer.trace import Executed, executed, step_of
 
@@ -90,7 +90,7 @@ def block_counts(kernel: Kernel) -> BlockCounts:
     The product has the size COUNTED, or the smallest size above it in the kernel's domain.
     Raises what worklog.viewer.trace.executed raises.
     """
-    kernel = kernel.at(COUNTED, ARCH)
+    kernel = kernel.at(COUNTED, CHIP)
     shape = kernel.domain.padded(COUNTED)
     run = executed(kernel, shape)
     block_elements = shape.m * shape.n / WARP / math.prod(kernel.blocks(shape))

@@ -18,10 +18,10 @@ from IPython import get_ipython
 from IPython.display import display
 
 from worklog.errors import BadSetting, NothingToDraw, apart, check_keywords, listed
-from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, RUNGS, Compiled, Kernel, Sides, SourceOptions, launch_text, rung
+from worklog.kernel.launchable import compile_for
 from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.plots import Chart, ladder, tile_map

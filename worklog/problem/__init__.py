@@ -4,7 +4,6 @@ Further faces of the room: arrays, axes and drawn_shapes.
 """
 
 from worklog.problem.axes import Axis
-from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Claim, Format, Types
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
@@ -29,21 +28,15 @@ from worklog.problem.problem import Case, Problem, Words, called, mistake
 __all__ = [
     "CASE",
     "CLASSES",
-    "FLOAT16",
-    "FLOAT32",
     "FLOAT_BYTES",
-    "FORMATS",
     "PROBLEMS",
     "SGEMM",
-    "SINGLE",
     "TYPES",
     "Axis",
     "Case",
-    "Claim",
     "Domain",
     "Float32",
     "Float64",
-    "Format",
     "Matrix",
     "Parameter",
     "Point",
@@ -52,7 +45,6 @@ __all__ = [
     "Shape",
     "Size",
     "Sizes",
-    "Types",
     "Words",
     "called",
     "ctype_of",

@@ -44,7 +44,10 @@ class Format:
 
     @cached_property
     def significand(self) -> int:
-        """The bits of a significand, with the leading one: integers up to 2^bits are exact."""
+        """The bits of a significand, with the leading one.
+
+        Integers up to 2^bits are exact.
+        """
         return int(self._limits.nmant) + 1
 
     @cached_property
@@ -89,44 +92,63 @@ class Format:
         half_units: NDArray[np.float64] = np.ldexp(1.0, exponents - self.significand - 1)
         return half_units
 
-    def word(self, value: float | np.float32) -> np.float32:
+    def repeated(self, value: float | np.float32) -> np.float32:
         """Return the 32 bits of memory that repeats a value, as a float32."""
         count = WORD_BYTES // self.itemsize
         with np.errstate(over="ignore"):
-            repeated = np.full(count, value, np.float32).astype(self.dtype)
-        return np.float32(repeated.view(np.float32)[0])
+            values = np.full(count, value, np.float32).astype(self.dtype)
+        return np.float32(values.view(np.float32)[0])
 
-    def first_of(self, word: np.float32) -> np.float32:
-        """Return the first value in 32 bits of memory. The reverse of `word`."""
-        values = np.array([word], np.float32).view(self.dtype)
+    def first_of(self, bits: np.float32) -> np.float32:
+        """Return the first value in 32 bits of memory. The reverse of `repeated`."""
+        values = np.array([bits], np.float32).view(self.dtype)
         return np.float32(values[0])
 
 
 FLOAT32 = Format("float32", "float")
 FLOAT16 = Format("float16", "__half")
 BFLOAT16 = Format("bfloat16", "__nv_bfloat16")
-FORMATS: Mapping[str, Format] = {format_.name: format_ for format_ in (FLOAT32, FLOAT16, BFLOAT16)}
+E4M3 = Format("float8_e4m3fn", "__nv_fp8_e4m3")
+E5M2 = Format("float8_e5m2", "__nv_fp8_e5m2")
+FORMATS: Mapping[str, Format] = {
+    format_.name: format_ for format_ in (FLOAT32, FLOAT16, BFLOAT16, E4M3, E5M2)
+}
+OF_C = (FLOAT32, FLOAT16, BFLOAT16)  # formats of a result
 
 
 @dataclass(frozen=True)
 class Types:
-    """The formats of A, B and C."""
+    """The formats of A, B and C, and which factors lie in memory by columns: "", "A", "B" or "AB".
+
+    The other matrices lie by rows.
+    """
 
     a: Format = FLOAT32
     b: Format = FLOAT32
     c: Format = FLOAT32
+    by_columns: str = ""
 
     @property
-    def each(self) -> tuple[Format, Format, Format]:
+    def formats(self) -> tuple[Format, Format, Format]:
         """The formats in order."""
         return self.a, self.b, self.c
 
     @property
-    def headers(self) -> tuple[str, ...]:
-        """CUDA's headers that define the types."""
-        by_name = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
-        names = {format_.name for format_ in self.each}
-        return tuple(header for name, header in by_name.items() if name in names)
+    def default_precision(self) -> str:
+        """The precision class of a kernel that claims none.
+
+        Matrices of 16 bits are for tensor cores, whose sums are truncated; sums of 8-bit factors
+        keep about 14 bits there.
+        """
+        if self.has_eight_bits:
+            return "tf32"
+        is_single = {*self.formats} == {FLOAT32}
+        return "fp32" if is_single else "fp32-emulated"
+
+    @property
+    def has_eight_bits(self) -> bool:
+        """Whether a factor has 8 bits."""
+        return 1 in (self.a.itemsize, self.b.itemsize)
 
     def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the bytes of A, B and C at these M, N and K."""
@@ -137,6 +159,24 @@ class Types:
         """Return A and B, rounded to their formats."""
         return self.a.rounded(a), self.b.rounded(b)
 
+    def laid_out(self, a: Values, b: Values) -> tuple[Values, Values]:
+        """Return A and B as they lie in memory: a factor by columns is transposed."""
+        if "A" in self.by_columns:
+            a = np.ascontiguousarray(a.T)
+        if "B" in self.by_columns:
+            b = np.ascontiguousarray(b.T)
+        return a, b
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether some format has fewer exponents than float32, which bfloat16 hasn't."""
+        return any(format_.largest_exponent < FLOAT32.largest_exponent for format_ in self.formats)
+
+    def row_length(self, matrix: str) -> str:
+        """Return M, N or K: the elements of a matrix between two rows of it in memory."""
+        lengths = {"A": "KM", "B": "NK", "C": "NN"}
+        return lengths[matrix][matrix in self.by_columns]
+
     @property
     def names(self) -> tuple[str, str, str]:
         """The names of the formats in order."""
@@ -144,18 +184,19 @@ class Types:
 
     def __str__(self) -> str:
         names = self.names
+        text = f"A {names[0]}, B {names[1]}, C {names[2]}"
         if len(set(names)) == 1:
-            return names[0]
-        if names[0] == names[1]:
-            return f"{names[0]}, C {names[2]}"
-        return f"A {names[0]}, B {names[1]}, C {names[2]}"
+            text = names[0]
+        elif names[0] == names[1]:
+            text = f"{names[0]}, C {names[2]}"
+        return f"{text}, {' and '.join(self.by_columns)} by columns" if self.by_columns else text
 
 
 SINGLE = Types()
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claims:
     """What a kernel claims of its result: the formats, and a precision class in them.
 
     With formats of 16 bits, the class is that of the sums: C is their result, rounded once.

@@ -273,33 +273,38 @@ def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[F
 
 
 class Sgemm(Problem):
-    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32.
+    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32 or in float16.
 
-    Its cases have beta = 0.
+    Its cases have beta = 0. A sum in float16 is rounded once, from FP32.
     """
 
     name = "sgemm"
     parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"
-    dtypes: ClassVar = {"float32": (1e-4, 2e-4)}
+    dtypes: ClassVar = {"float32": (1e-4, 2e-4), "float16": (1e-3, 1e-3)}
 
     def of(self, shape: Shape, alpha: float = 1.0) -> Words:
         """Return the case of a shape, with inputs from U(-1, 1)."""
         name = f"{shape}, alpha = {alpha:g}" if alpha != 1 else str(shape)
         sizes = shape.m, shape.n, shape.k
         return self.case(
-            name, lambda rng: (*sizes, alpha, *random_inputs(shape, rng), 0.0), shape=shape
+            name, lambda rng: (*sizes, alpha, *self._factors(shape, rng), 0.0), shape=shape
         )
+
+    def _factors(self, shape: Shape, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return A and B from U(-1, 1) in the dtype."""
+        a, b = random_inputs(shape, rng)
+        return a.astype(self.dtype), b.astype(self.dtype)
 
     def reference_solution(
         self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float
     ) -> Array:
         """Return alpha A B, computed in float64 and rounded once."""
-        return np.asarray(alpha * (a.astype(np.float64) @ b.astype(np.float64)), np.float32)
+        return np.asarray(alpha * (a.astype(np.float64) @ b.astype(np.float64)), self.dtype)
 
     def baseline(
         self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float
     ) -> Any:
-        """Return the library's product in FP32."""
+        """Return the library's product."""
         return a @ b if alpha == 1 else alpha * (a @ b)
 
     def generate_sample(self) -> list[Words]:
@@ -321,8 +326,9 @@ class Sgemm(Problem):
     def get_bytes(self, test_case: Words) -> tuple[int, int]:
         """Return the bytes of A and B, and the bytes of C, which isn't read: beta is 0."""
         shape: Shape = test_case["shape"]
-        written = FLOAT_BYTES * shape.m * shape.n
-        return shape.compulsory_bytes - written, written
+        itemsize = np.dtype(self.dtype).itemsize
+        read = shape.m * shape.k + shape.k * shape.n
+        return itemsize * read, itemsize * shape.m * shape.n
 
 
 class Softmax(Problem):

@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16 and the types of 8 bits
 import numpy as np
 
 from worklog.errors import BadSetting
@@ -16,6 +17,8 @@ NAMES = {
     "float64": ("double",),
     "float16": ("__half", "half", "float16"),
     "bfloat16": ("__nv_bfloat16", "bfloat16", "nv_bfloat16"),
+    "float8_e4m3fn": ("__nv_fp8_e4m3",),
+    "float8_e5m2": ("__nv_fp8_e5m2",),
     "int32": ("int", "int32_t"),
     "uint64": ("size_t", "unsigned long long", "unsigned long", "uint64_t"),
     "int64": ("long long", "int64_t", "long"),
@@ -54,7 +57,7 @@ class Parameter:
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+        return np.dtype(self.dtype).itemsize
 
 
 def ctype_of(parameter: Parameter) -> Any:
@@ -64,7 +67,7 @@ def ctype_of(parameter: Parameter) -> Any:
     """
     if parameter.pointer:
         return ctypes.c_void_p
-    if parameter.dtype in ("float16", "bfloat16"):
+    if parameter.dtype in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise BadSetting(
             f"{parameter.declaration}: a number of this type can't be passed: pass a float"
         )

@@ -173,7 +173,7 @@ def _arguments(
     """Return the integers and addresses that the parameters have, and the buffers."""
     shapes = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
     align = dict(zip("ABC", kernel.domain.bytes_of, strict=True))
-    formats = zip("ABC", kernel.types.each, strict=True)
+    formats = zip("ABC", kernel.types.formats, strict=True)
     itemsizes = {name: format_.itemsize for name, format_ in formats}
     arguments = dict[str, Polynomial]()
     buffers = dict[Atom, BoundedArray]()

@@ -38,14 +38,15 @@ def choose(
 
     Raises LaunchFailed if the GPU's context is lost.
     """
-    if (name, shape) not in session.chosen_algorithms:
+    key = name, shape, session.types
+    if key not in session.chosen_algorithms:
         try:
             chosen = _choose(session, session.load(name), shape, harness)
         except (LaunchFailed, OutOfBoundsWrite) as error:
             session.device.synchronize()  # raises again if the context is lost
             chosen = None, [str(error)]
-        session.chosen_algorithms[name, shape] = chosen
-    return session.chosen_algorithms[name, shape]
+        session.chosen_algorithms[key] = chosen
+    return session.chosen_algorithms[key]
 
 
 def _choose(
@@ -105,7 +106,7 @@ def _time(
         session,
         shape,
         harness,
-        kernels=[session.baselines[harness.baseline], *candidates],
+        kernels=[session.baseline(harness.baseline), *candidates],
         names=(CUBLAS, *names),
         outputs=OUTPUTS,
     )

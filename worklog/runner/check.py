@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from worklog import gate
 from worklog.emulator import Finding
 from worklog.emulator.launching import BUDGET
+from worklog.emulator.limits import Chip
 from worklog.emulator.memory import require_memory
 from worklog.emulator.reports import BudgetExceeded
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
@@ -31,7 +32,8 @@ from worklog.gate.limits import require_grid
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable
 from worklog.kernel.clang import NOTE
-from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.emulated import CHIP, EmulatedDevice
+from worklog.kernel.launchable import compile_for
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called
@@ -386,10 +388,10 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
     checked = Checked(kernel, Verdict((), None), shape, label)
     if kernel.host is not None:
         return checked
-    arch = found_gpu.arch if found_gpu else ARCH
-    compiled, label = gate.compile_for(kernel.at(shape, arch), found_gpu)
+    chip = Chip.of_gpu(found_gpu) if found_gpu else CHIP
+    compiled, label = compile_for(kernel.at(shape, chip), found_gpu)
     gate.require_blocks(kernel)
-    require_grid(kernel.at(shape, arch), shape)
+    require_grid(kernel.at(shape, chip), shape)
     return replace(
         checked,
         label=label,
@@ -658,8 +660,10 @@ def answer(order: CheckOrder, pipe: Connection) -> None:
 def runs_live(kernel: Kernel, on: str | None) -> bool:
     """Return whether check() runs a kernel on the GPU.
 
-    Raises BadSetting for the emulator if only a GPU can run the kernel.
+    Raises BadSetting for another place, and for the emulator if only a GPU can run the kernel.
     """
+    if on not in (None, "gpu", "emulated"):
+        raise BadSetting(f"on = {on!r}: give gpu or emulated")
     if kernel.not_emulated and on == "emulated":
         raise BadSetting(
             f"{kernel.name} is {kernel.not_emulated}, which the emulator cannot run: "

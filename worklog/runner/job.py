@@ -11,6 +11,7 @@ from worklog.kernel import LADDER, Kernel
 from worklog.kernel.trial import completed
 from worklog.problem import Point, Shape, Size, Sizes
 from worklog.problem.axes import MAX_VALUES
+from worklog.problem.formats import SINGLE, Types
 from worklog.runs import CUBLAS, CUBLASLT, Measurement, Verdict
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
@@ -41,6 +42,7 @@ class Job:
     # The names of the baselines that alternate with the kernel. The measurement's ratio is against
     # the first.
     against: tuple[str, ...] = ()
+    types: Types = SINGLE  # the formats of A, B and C of a product
 
     @property
     def shape(self) -> Shape:
@@ -97,13 +99,16 @@ def algorithms_of(name: str) -> int | None:
     )
 
 
-def product_job(kernel: str, size: Size, changed: Changes = (), *against: str) -> Job:
+def product_job(
+    kernel: str, size: Size, changed: Changes = (), *against: str, types: Types = SINGLE
+) -> Job:
     """Return the job of a matrix product, which alternates with cuBLAS.
 
     changed: settings that differ from the run's harness
     against: further baselines
+    types: the formats of A, B and C
     """
-    return Job(kernel, Point.of_product(Shape.of(size)), changed, (CUBLAS, *against))
+    return Job(kernel, Point.of_product(Shape.of(size)), changed, (CUBLAS, *against), types)
 
 
 def jobs_of(
@@ -141,13 +146,34 @@ def jobs_of(
             f"{len(names)} kernels x {len(sides)} sizes = {count} measurements: "
             f"more than {MAX_VALUES}; name fewer kernels or sizes"
         )
+    types = _types_of([*chosen, *baselines])
     jobs = []
     for shape in sides:
         for name in names:
             others = [baseline for baseline in baseline_names if baseline != name]
-            jobs.append(product_job(name, shape, changed, *others))
+            jobs.append(product_job(name, shape, changed, *others, types=types))
     user_kernels = [kernel for kernel in [*chosen, *baselines] if not isinstance(kernel, str)]
     return jobs, list(dict.fromkeys(user_kernels))
+
+
+def _types_of(kernels: Iterable[str | Kernel]) -> Types:
+    """Return the formats of the matrices that all kernels take.
+
+    Raises BadSetting for kernels of different formats: their products aren't the same.
+    """
+    by_types = dict[Types, str]()
+    for kernel in kernels:
+        if isinstance(kernel, Kernel):
+            by_types.setdefault(kernel.types, kernel.name)
+        elif kernel != CUBLAS and algorithms_of(kernel) is None:  # these take any
+            by_types.setdefault(SINGLE, kernel)
+    if len(by_types) > 1:
+        (first, name), (second, other), *_ = by_types.items()
+        raise BadSetting(
+            f"{name} takes {first} matrices, and {other} {second} ones: measure them in runs of "
+            "their own"
+        )
+    return next(iter(by_types), SINGLE)
 
 
 def _completed(kernels: Iterable[str | Kernel]) -> list[str | Kernel]:

@@ -19,8 +19,8 @@ from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe
 from worklog.gate.guarded_buffer import in_format
 from worklog.harness import Harness, TimedLaunch, input_sets
 from worklog.kernel import Buffer, Runnable
-from worklog.problem import SINGLE, Format, Shape, random_inputs
-from worklog.problem.formats import WORD_BYTES
+from worklog.problem import Shape, random_inputs
+from worklog.problem.formats import SINGLE, WORD_BYTES, Format
 from worklog.runs import Stage
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Pool:
         ]
 
 
-def words(nbytes: int) -> int:
+def word_count(nbytes: int) -> int:
     """Return the words of 32 bits that so many bytes take."""
     return -(-nbytes // WORD_BYTES)
 
@@ -96,8 +96,8 @@ def elements(
     """
     types = kernels[0].types if kernels else SINGLE
     a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
-    set_elements = words(a_bytes) + words(b_bytes) + 2 * ALIGNED
-    set_elements += (outputs or max(2, len(kernels))) * (words(c_bytes) + 2 * GUARD + ALIGNED)
+    set_elements = word_count(a_bytes) + word_count(b_bytes) + 2 * ALIGNED
+    set_elements += (outputs or max(2, len(kernels))) * (word_count(c_bytes) + 2 * GUARD + ALIGNED)
     workspaces = [kernel.workspace_elements(shape) for kernel in dict.fromkeys(kernels)]
     workspace_elements = sum(size + 2 * GUARD + ALIGNED for size in workspaces if size)
     return sets * set_elements + workspace_elements
@@ -230,7 +230,7 @@ class Loop:
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
                 abc = checker.buffers.abc
-                launch.elsewhere = self._copies(abc, checker.types.each) if is_short else None
+                launch.elsewhere = self._copies(abc, checker.types.formats) if is_short else None
                 options |= {
                     "before": launch.prepare,
                     "behind": launch.observe,
@@ -289,8 +289,8 @@ class Loop:
         shape = self.checker.shape
         types = self.checker.types
         a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
-        sizes = [words(a_bytes), words(b_bytes)]
-        sizes += [words(c_bytes) + 2 * GUARD] * self.outputs
+        sizes = [word_count(a_bytes), word_count(b_bytes)]
+        sizes += [word_count(c_bytes) + 2 * GUARD] * self.outputs
         workspace_sizes = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
         pool_buffers = iter(pool.place([*sizes * self.sets, *workspace_sizes]))
         pool_sets = [[next(pool_buffers) for _ in sizes] for _ in range(self.sets)]
@@ -312,7 +312,7 @@ class Loop:
         for (a, b, *_), set_outputs in zip(pool_sets, outputs, strict=True):
             of_set = [
                 in_format(device, buffer, format_, matrix.size)
-                for buffer, format_, matrix in zip((a, b), types.each[:2], inputs, strict=True)
+                for buffer, format_, matrix in zip((a, b), types.formats[:2], inputs, strict=True)
             ]
             if not self.probed:
                 for buffer, matrix in zip(of_set, inputs, strict=True):
@@ -324,10 +324,10 @@ class Loop:
         """Return the checker's buffers with a C for each further output, and copies of them all."""
         buffers = self.checker.buffers
         types = self.checker.types
-        further = self.outputs - 2
-        further_outputs = self._copies([buffers.spare] * further, [types.c] * further)
+        extra_count = self.outputs - 2
+        further_outputs = self._copies([buffers.spare] * extra_count, [types.c] * extra_count)
         first = [*buffers.abc, buffers.spare, *further_outputs]
-        formats = [*types.each, types.c, *[types.c] * further]
+        formats = [*types.formats, types.c, *[types.c] * extra_count]
         copies = [tuple(self._copies(first, formats)) for _ in range(self.sets - 1)]
         return [tuple(first), *copies]
 
@@ -409,7 +409,8 @@ def loop_on(
     """
     sets = 1
     if harness.l2 == "rotate":
-        sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes)
+        set_bytes = sum(session.types.nbytes(shape.sizes))
+        sets = input_sets(set_bytes, session.timeline.l2_bytes)
     checker = session.checker(shape)
     pool = None
     if harness.placement == "varied":

@@ -9,7 +9,8 @@ from worklog.errors import Skipped
 from worklog.gate import check_plausible, fp32_roof, timed
 from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
-from worklog.problem import FLOAT_BYTES, SGEMM, Shape
+from worklog.problem import Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runner.algorithms import choose
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import Loop, checks_each, loop_on
@@ -27,14 +28,14 @@ LAST_ONLY = (
 )
 
 
-def work_of(shape: Shape) -> Work:
-    """Return the work of a matrix product.
+def work_of(shape: Shape, types: Types = SINGLE) -> Work:
+    """Return the work of a matrix product with beta = 0.
 
     As in NVBench, elements are those of the inputs A and B.
     """
-    case = SGEMM.of(shape)
-    read, written = SGEMM.get_bytes(case)
-    return Work(SGEMM.get_flops(case), read // FLOAT_BYTES, read, written)
+    a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
+    elements = shape.m * shape.k + shape.k * shape.n
+    return Work(shape.flops, elements, a_bytes + b_bytes, c_bytes)
 
 
 def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequence[str]) -> Prepared:
@@ -46,11 +47,12 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
 
     Raises Skipped for a kernel that can't be checked under this harness.
     """
+    session.types = job.types
     loaded = session.load(job.kernel)
     shape = job.shape
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
-    work = work_of(shape)
+    work = work_of(shape, job.types)
     verdict = None
     if harness.gate:
         verdict = session.verdict(job.kernel, shape, harness.gate)
@@ -76,14 +78,28 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         check,
         context=closing(loop),
         loop_options=loop.options(session.overhead_us(harness)),
-        roof=lambda peaks: Roof(_peak_tflops(peaks, harness)),
+        roof=lambda peaks: _roof(peaks, harness, job.types),
         choices=choices,
     )
 
 
-def _peak_tflops(peaks: Mapping[str, float], harness: Harness) -> float:
-    """Return the TFLOP/s that the harness compares with."""
-    return peaks["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS
+def _roof(peaks: Mapping[str, float], harness: Harness, types: Types) -> Roof:
+    """Return the peak that the harness compares with.
+
+    Matrices of 16 bits have that of tensor cores, where it is known.
+    """
+    if harness.roof != "fp32":
+        return Roof(BF16_DATASHEET_TFLOPS)
+    datapath = datapath_of(types)
+    if datapath in peaks:
+        return Roof(peaks[datapath], datapath)
+    return Roof(peaks["fp32"])
+
+
+def datapath_of(types: Types) -> str:
+    """Return the tensor cores' datapath for factors of 16 bits; "" for others."""
+    datapaths = {"float16": "fp16", "bfloat16": "bf16"}
+    return datapaths.get(types.a.name, "") if types.a == types.b else ""
 
 
 def _biases(session: Session, loaded: Runnable, harness: Harness) -> list[str]:
@@ -124,7 +140,12 @@ def _check_timed(
             launch_us = session.calibration.launch_us
             degradations += cross_check(session.timeline, launch, offset_us, launch_us)[1]
     # Kernels of another class may run on units with another peak.
-    if harness.gate and not harness.biased() and kernel.claimed == "fp32":
+    datapath = datapath_of(session.types)
+    if harness.gate and not harness.biased() and datapath in session.peaks:
+        in_words = f"{datapath} on tensor cores"
+        peak = session.peaks[datapath]
+        stages.append(check_plausible(shape, us - offset_us, peak, in_words))
+    elif harness.gate and not harness.biased() and kernel.claimed == "fp32":
         roof = fp32_roof(kernel.operands(shape), session.peaks)
         stages.append(check_plausible(shape, us - offset_us, *roof))
     return stages
@@ -196,7 +217,7 @@ def loop_of(session: Session, job: Job, harness: Harness, names: Sequence[str]) 
     names: of the baselines
     """
     kernel = session.load(job.kernel)
-    library = session.baselines[harness.baseline]
+    library = session.baseline(harness.baseline)
     if harness.warmup == "none" and job.kernel != CUBLAS:  # so that the next launch is its first
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
     kernels = [kernel, *(library if name == CUBLAS else session.load(name) for name in names)]

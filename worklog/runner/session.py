@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog import runs
+from worklog.emulator.limits import Chip
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
@@ -23,6 +24,7 @@ from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Point, Shape
+from worklog.problem.formats import SINGLE, Types
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runs import CUBLAS, Calibration, Choice, Stage, Verdict
@@ -40,6 +42,7 @@ class Session:
     """The device, the calibrated harness, loaded kernels, and the checker of the present shape.
 
     user_kernels: by name, host functions too
+    types: the formats of A, B and C in the present job
     calibration: of the harness on this GPU (default: calibrate now)
     on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and
         cuBLAS)
@@ -70,12 +73,13 @@ class Session:
         self.calibration = calibration
         self.peaks = Peaks(self.gpu, self.gpu.sm_clock_mhz)
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
+        self.types = SINGLE
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
-        self._checkers: dict[Shape, SgemmChecker] = {}
+        self._checkers: dict[tuple[Shape, Types], SgemmChecker] = {}
         # Of worklog.runner.algorithms: the choice for a baseline, and remarks.
-        self.chosen_algorithms: dict[tuple[str, Shape], tuple[Choice | None, list[str]]] = {}
-        self._small_shapes: dict[str, SmallShapes] = {}
-        self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
+        self.chosen_algorithms: dict[tuple[str, Shape, Types], tuple[Choice | None, list[str]]] = {}
+        self._small_shapes: dict[tuple[str, Types], SmallShapes] = {}
+        self._verdicts: dict[tuple[str, Shape, Types, bool | str], Verdict] = {}
         self._pool: Pool | None = None
 
     def kernel(self, name: str) -> Kernel:
@@ -83,17 +87,35 @@ class Session:
         return self.user_kernels.get(name) or rung(name)
 
     def load(self, name: str) -> Runnable:
-        """Return the kernel of that name, loaded once.
+        """Return the kernel of that name, loaded once; a library for the present types.
 
         Raises BadSetting, CompileFailed, and WorklogError for a library that isn't installed.
         """
-        if name not in self.loaded:
+        key = self._key(name)
+        if key not in self.loaded:
             count = algorithms_of(name)
-            if count is None:
-                self.loaded[name] = self.kernel(name).load(self.device)
+            if name == CUBLAS:
+                self.loaded[key] = self.load_cublas()
+            elif count is None:
+                self.loaded[key] = self.kernel(name).load(self.device)
             else:
-                self.loaded[name] = self.load_cublaslt(count)
-        return self.loaded[name]
+                self.loaded[key] = self.load_cublaslt(count)
+        return self.loaded[key]
+
+    def _key(self, name: str) -> str:
+        """Return the key of a kernel, or of a library for the present types, in `loaded`."""
+        is_library = name == CUBLAS or algorithms_of(name) is not None
+        return f"{name} on {self.types}" if is_library and self.types != SINGLE else name
+
+    def baseline(self, math: str) -> Runnable:
+        """Return cuBLAS for the present types. math: of a product in float32"""
+        return self.baselines[math] if self.types == SINGLE else self.load(CUBLAS)
+
+    def load_cublas(self) -> Any:
+        """Return cuBLAS for the present types."""
+        from worklog.gpu.cuda import Cublas  # here: it imports CuPy
+
+        return Cublas(self.device, types=self.types)
 
     def load_cublaslt(self, count: int) -> Any:
         """Return cuBLASLt, which offers algorithms.
@@ -104,7 +126,7 @@ class Session:
         """
         from worklog.gpu.cublaslt import CublasLt  # here: it is loaded if a run names it
 
-        return CublasLt(self.device, count)
+        return CublasLt(self.device, count, types=self.types)
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Compile the jobs' rungs in parallel, each in its own process.
@@ -112,9 +134,8 @@ class Session:
         An error is reported when its rung is measured.
         """
         rungs = {record.name for record in RUNGS}
-        kernels = [
-            rung(job.kernel).at(job.shape, self.gpu.arch) for job in jobs if job.kernel in rungs
-        ]
+        chip = Chip.of_gpu(self.gpu)
+        kernels = [rung(job.kernel).at(job.shape, chip) for job in jobs if job.kernel in rungs]
         with ThreadPoolExecutor() as pool:
             programs = set()
             for kernel in kernels:
@@ -137,20 +158,20 @@ class Session:
 
         The last shape's checker is dropped, since its matrices fill memory. Raises OutOfMemory.
         """
-        if shape not in self._checkers:
+        if (shape, self.types) not in self._checkers:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory,
             # And CuPy can't give back a block after it has given a part of it away.
             self.device.empty_cache()
             try:
-                self._checkers[shape] = SgemmChecker(
-                    self.device, shape, secrets.randbits(SEED_BITS)
+                self._checkers[shape, self.types] = SgemmChecker(
+                    self.device, shape, secrets.randbits(SEED_BITS), types=self.types
                 )
             except MemoryError as error:
                 raise OutOfMemory(
                     f"size {shape} does not fit the host's memory: take a smaller one"
                 ) from error
-        return self._checkers[shape]
+        return self._checkers[shape, self.types]
 
     def require_memory(self, point: Point) -> None:
         """Raise OutOfMemory for matrices that can't fit the GPU."""
@@ -165,16 +186,17 @@ class Session:
 
         gate: "article" checks by the article's rule
         """
-        if (name, shape, gate) not in self._verdicts:
+        key = name, shape, self.types, gate
+        if key not in self._verdicts:
             loaded = self.load(name)
             checker = self.checker(shape)
             if gate == "article":
                 verdict = checker.check_by_article(loaded)
             else:
-                small = self._small_shapes.setdefault(name, SmallShapes())
+                small = self._small_shapes.setdefault((name, self.types), SmallShapes())
                 verdict = checker.check(loaded, small)
-            self._verdicts[name, shape, gate] = verdict
-        return self._verdicts[name, shape, gate]
+            self._verdicts[key] = verdict
+        return self._verdicts[key]
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """Return the head of a run.
@@ -196,7 +218,7 @@ class Session:
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return a kernel's source, tile and resources, for a run file."""
-        return (self.loaded.get(name) or self.kernel(name)).describe()
+        return (self.loaded.get(self._key(name)) or self.kernel(name)).describe()
 
     def require_idle(self) -> None:
         """Wait for all work on the GPU.

@@ -58,7 +58,7 @@ class Roof:
     """The theoretical peak of a datapath at the measured clock."""
 
     tflops: Positive
-    datapath: str | None = None  # None for a matrix product
+    datapath: str | None = None  # None for a matrix product in float32
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,9 @@ class Measurement:
 
     @property
     def of_ceiling(self) -> float | None:
-        """A matrix product's share of the measured FP32 ceiling."""
-        rate = self.tflops if self.point.is_product else None
+        """A matrix product's share of the measured FP32 ceiling; None in other formats."""
+        is_single = self.roof is None or self.roof.datapath is None
+        rate = self.tflops if self.point.is_product and is_single else None
         return rate / self.context.calibration.fp32_tflops if rate and self.context else None
 
     @cached_property
@@ -399,7 +400,7 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
             "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
             "of cuBLAS": "",
             **shares,
-            "of FP32 ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+            **_share_of_peak(m),
             "SM MHz": mhz, "registers": "" if registers is None else str(registers),
         }  # fmt: skip
     if not is_measured:
@@ -414,7 +415,17 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
 
 
 def _gate(m: Measurement) -> str:
-    return f"{m.verdict.precision} ok" if m.verdict else "off"
+    if not m.verdict:
+        return "off"
+    formats = f" on {m.verdict.types}" if m.verdict.types else ""
+    return f"{m.verdict.precision} ok{formats}"
+
+
+def _share_of_peak(m: Measurement) -> dict[str, Cell]:
+    """Return a product's share of the measured FP32 ceiling, or of its tensor cores' peak."""
+    if m.roof and m.roof.datapath:
+        return {f"of {m.roof.datapath.upper()} peak": percent(m.of_roof)}
+    return {"of FP32 ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %"}
 
 
 def _rates(m: Measurement) -> dict[str, Cell]:

@@ -7,6 +7,8 @@ derived is derived when the file is read.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +31,8 @@ from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_time
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
+CHECKSUM = "checksum"  # the kind of the last line of a file that was shared
+CHECKSUM_SCHEMA = 1
 ADVICE = "measure again, or give a file that `worklog run` wrote"
 
 
@@ -486,6 +490,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BadRunFile(f"{path} is not a run: {error}: {_advice(path)}") from error
     _require_head(texts[0], path)
+    _require_unchanged(texts, path)
     return _read_lines(texts, path)
 
 
@@ -502,6 +507,38 @@ def _require_head(text: str, path: Path) -> None:
     if isinstance(first, dict) and "schema" in first:
         require_schema(path, first["schema"], SCHEMA, ADVICE)
     raise BadRunFile(f"{path} is not a run: its first line isn't a run's head: {ADVICE}")
+
+
+def checksum(texts: Sequence[str]) -> str:
+    """Return the last line of a file that is shared: the hash of the lines before it."""
+    return line(CHECKSUM, {"schema": CHECKSUM_SCHEMA, "sha256": _hash_of(texts)})
+
+
+def is_checksum(text: str) -> bool:
+    """Return whether a line has the checksum of a file that was shared."""
+    return re.search(rf'"kind"\s*:\s*"{CHECKSUM}"', text) is not None
+
+
+def _hash_of(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _require_unchanged(texts: Sequence[str], path: Path) -> None:
+    """Raise BadRunFile if lines with a checksum differ from what was written."""
+    places = [number for number, text in enumerate(texts) if is_checksum(text)]
+    if not places:
+        return
+    try:
+        stated = msgspec.json.decode(texts[places[0]], type=dict[str, Any])
+    except ValueError:
+        stated = {}
+    else:
+        require_schema(path, stated.get("schema"), CHECKSUM_SCHEMA, ADVICE)
+    if places != [len(texts) - 1] or stated.get("sha256") != _hash_of(texts[:-1]):
+        raise BadRunFile(
+            f"{path} has changed since it was shared: its checksum isn't that of its lines: ask "
+            "for the file again"
+        )
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
@@ -543,6 +580,8 @@ def _add_entry(document: dict[str, Any], kind: Any, entry: dict[str, Any]) -> No
         document["counters"].append(entry)
     elif kind == "end":
         document["complete"] = True
+    elif kind == CHECKSUM:  # checked before
+        return
     else:
         note = f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog"
         if note not in document["notes"]:

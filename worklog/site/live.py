@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from worklog.kernel import LADDER, Kernel
-from worklog.kernel.emulated import ARCH
+from worklog.kernel.emulated import CHIP
 from worklog.kernel.ladder import FP32, TENSOR
 from worklog.kernel.portable import compressed
 from worklog.problem import Shape
@@ -67,10 +67,10 @@ class LiveKernel:
         """
         small = default_shape(self.kernel)
         squares = [self.kernel.domain.padded(Shape.of(size)) for size in SQUARES]
-        tile = self.kernel.at(small, ARCH).template
+        tile = self.kernel.at(small, CHIP).template
         shapes = []
         for shape in dict.fromkeys((small, *squares, with_edges(small))):
-            if self.kernel.at(shape, ARCH).template == tile:
+            if self.kernel.at(shape, CHIP).template == tile:
                 shapes.append(shape)
         return shapes
 

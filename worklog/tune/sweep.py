@@ -16,7 +16,7 @@ from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
-from worklog.emulator.limits import MAX_THREADS, WARP, Occupancy, occupancy
+from worklog.emulator.limits import MAX_THREADS, WARP, Chip, Occupancy, occupancy
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import Compiled, Kernel, evaluate
@@ -167,7 +167,7 @@ def variants(
         executor = cpu or threads
         variant_at = partial(
             variant_of,
-            record,
+            record.on_chip(Chip(arch, target.multiprocessors)),
             shape=shape,
             arch=arch,
             sms=target.multiprocessors,

@@ -146,7 +146,8 @@ def search(
             if len(names) > 1:
                 title = f"{len(names)} finalists against each other"
                 progress(len(run.measurements), count, title)
-                job = product_job(names[0], chosen.shape, (), *names[1:])
+                types = chosen.kept[0].kernel.types
+                job = product_job(names[0], chosen.shape, (), *names[1:], types=types)
                 kernels = {
                     variant.name: variant.kernel for variant in chosen.kept if variant.name in names
                 }
@@ -208,7 +209,8 @@ def _measure(
                     run.add(replace(measurement, kernel=variant.name), about=about)
                     order.tell(variant.name, measurement.ratio or 0.0)
                     continue
-                job = product_job(variant.name, shape, (("least_share", _best_share(run)),))
+                changed = (("least_share", _best_share(run)),)
+                job = product_job(variant.name, shape, changed, types=variant.kernel.types)
                 waiting[
                     workers.gpu.submit(measure_on_card, job, {variant.name: variant.kernel})
                 ] = variant

@@ -21,7 +21,7 @@ from worklog.emulator.limits import WARP
 from worklog.emulator.program import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
-from worklog.kernel.emulated import ARCH
+from worklog.kernel.emulated import CHIP
 from worklog.problem import Shape, Size
 from worklog.viewer.blocks import ReferenceBlock, compared_blocks
 from worklog.viewer.elements import code, elements_of
@@ -81,7 +81,7 @@ def access(kernel: Kernel | str, shape: Size | None = None, block: int = 0) -> A
     over 100,000 accesses, CompileFailed, NvrtcMissing, LaunchFailed and UnsupportedInstruction.
     """
     kernel = _runnable(kernel)
-    kernel = kernel.at(Shape.of(shape or FILE_SIZE), ARCH)
+    kernel = kernel.at(Shape.of(shape or FILE_SIZE), CHIP)
     shape = default_shape(kernel) if shape is None else Shape.of(shape)
     kernel.check(shape)
     grid = kernel.blocks(shape)
@@ -100,7 +100,7 @@ def common_shape(kernels: Sequence[Kernel | str]) -> Shape:
 
     Raises BadSetting for a kernel without a launch.
     """
-    runnable = [_runnable(kernel).at(Shape.of(FILE_SIZE), ARCH) for kernel in kernels]
+    runnable = [_runnable(kernel).at(Shape.of(FILE_SIZE), CHIP) for kernel in kernels]
     shapes = [default_shape(kernel) for kernel in runnable]
     sides = [max(sides) for sides in zip(*((s.m, s.n, s.k) for s in shapes), strict=True)]
     shape = Shape(*sides)

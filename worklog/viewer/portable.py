@@ -13,7 +13,7 @@ from worklog.emulator.portable import Document
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import plain_name
 from worklog.kernel import Kernel
-from worklog.kernel.emulated import ARCH, build
+from worklog.kernel.emulated import CHIP, build
 from worklog.kernel.portable import described, planned
 from worklog.problem import Shape
 from worklog.viewer.accesses import listed_lines
@@ -28,7 +28,7 @@ def viewable(kernel: Kernel, shapes: Sequence[Shape]) -> Document:
     plans = planned(kernel, shapes)
     document = described(kernel, plans)
     for (shape, _, launches), described_shape in zip(plans, document["shapes"], strict=True):
-        launched = kernel.at(shape, ARCH)
+        launched = kernel.at(shape, CHIP)
         main = launches[launched.main]
         number = described_shape["launches"][launched.main]["program"]
         document["programs"][number]["views"] = _views(main)
@@ -38,7 +38,7 @@ def viewable(kernel: Kernel, shapes: Sequence[Shape]) -> Document:
             "threads": launched.thread_count,
             "arguments": [name for name in launched.arguments if name in GLOBAL],
         }
-    launched = kernel.at(shapes[0], ARCH)  # compiled already, unlike a dispatcher's own program
+    launched = kernel.at(shapes[0], CHIP)  # compiled already, unlike a dispatcher's own program
     lines = listed_lines(kernel)
     return document | {
         "idea": kernel.idea,

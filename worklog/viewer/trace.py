@@ -78,7 +78,7 @@ def executed(
     zeros = [np.zeros(size, np.float32) for size in sizes]
     a = zeros[0] if a is None else a
     b = zeros[1] if b is None else b
-    arguments = with_maps(kernel.bind(shape, 1.0, a, b, 0.0, *zeros[2:]))
+    arguments = with_maps(kernel.bind(shape, 1.0, a, b, 0.0, zeros[2], zeros[3]))
     needs_all_blocks = any(
         instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions
     )

@@ -38,7 +38,7 @@ from worklog.kernel.host.slices import SliceOptions
 from worklog.kernel.host.tensor_maps import passed_maps
 from worklog.kernel.host.text import template_types
 from worklog.kernel.launch import UNREAD_LAUNCH
-from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.signature import BATCH, SIZE_NAMES, is_batch
 from worklog.kernel.source import filled, text_of
 from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit, without_macros
@@ -87,7 +87,8 @@ class HostLaunch:
     def names(self, labels: Sequence[str]) -> dict[str, str]:
         """Return the label of each variable.
 
-        This is "M_or_N" for a variable that is passed for several sizes, and OTHER for no size.
+        This is "M_or_N" for a variable that is passed for several sizes, and OTHER for no size. One
+        that is passed for none is the missing size, or the batch if none is missing.
 
         labels: of each parameter of the kernel
         """
@@ -95,8 +96,8 @@ class HostLaunch:
         missing = [size for size in SIZE_NAMES if size not in labels]
         for number, places in enumerate(self.variables):
             sizes = dict.fromkeys(labels[place] for place in places)
-            if not places and len(missing) == 1:
-                sizes = dict.fromkeys(missing)
+            if not places and len(missing) < 2:
+                sizes = dict.fromkeys(missing or [BATCH])
             names[f"x{number}"] = "_or_".join(sizes) or OTHER
         return names
 
@@ -173,14 +174,17 @@ def _of_call(
 def _with_size_of_grid(
     unit: Unit, number: int, call: HostCall, places: Sequence[int]
 ) -> list[HostLaunch]:
-    """Return the launches of a kernel whose third size is only in its grid; [] for none.
+    """Return the launches of a kernel whose third size or batch is only in its grid; [] for none.
 
     number, places: as for host_code
     """
-    if len(places) != len(SIZE_NAMES) - 1:
+    if len(places) < len(SIZE_NAMES) - 1:
         return []
     names = [*chains_to(unit, call, places)[0].inputs[-1]]
-    for extra in free_variables(unit, call, unit.functions[number], names):
+    extras = free_variables(unit, call, unit.functions[number], names)
+    if len(places) >= len(SIZE_NAMES):
+        extras = [extra for extra in extras if is_batch(extra.rpartition(".")[2])]
+    for extra in extras:
         launches, _ = _on_chains(chains_to(unit, call, places, extra), unit, number)
         grids = [" ".join(launch.grid) for launch in launches]
         if any(f"x{len(names)}" in grid for grid in grids):

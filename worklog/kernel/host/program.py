@@ -283,8 +283,8 @@ def _stand_ins(unit: Unit, call: HostCall, callee: Definition) -> dict[int, str]
         if parameter.name in launched or base_name(uncast(call.arguments[place])) in functions:
             continue
         if parameter.pointer and parameter.type != MAP_TYPE:
-            given = dict(zip(callee.template, call.template, strict=False))
-            type_ = given.get(parameter.type, "float")
+            named_types = dict(zip(callee.template, call.template, strict=False))
+            type_ = named_types.get(parameter.type, "float")
             codes[place] = _address(parameter, callee.template, place, type_)
         elif parameter.dtype in _FLOATS:
             codes[place] = "1.0f"

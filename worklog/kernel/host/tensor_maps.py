@@ -14,7 +14,7 @@ from worklog.kernel.signature import MAP_TYPE
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.tensor_map import DRIVER_TYPES, PROMOTIONS, SWIZZLES, MatrixMap
 from worklog.kernel.unit import Definition, Unit
-from worklog.problem import FORMATS
+from worklog.problem.formats import FORMATS
 
 ENCODE = "cuTensorMapEncodeTiled"
 ARGUMENTS_OF_ENCODE = 12

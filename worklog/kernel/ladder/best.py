@@ -26,8 +26,9 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.kernel import Kernel
+from worklog.kernel.kernel import ANY_CHIP, Kernel
 from worklog.kernel.ladder import rungs
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
@@ -218,7 +219,7 @@ def candidates(
     aligned: bool = True,
     a_by_columns: bool = False,
     b_by_columns: bool = False,
-    arch: str = "",
+    chip: Chip = ANY_CHIP,
     split: bool = False,
     max_error: float = math.inf,
     gpu: Gpu | None = None,
@@ -227,15 +228,16 @@ def candidates(
 
     aligned: whether A, B and C are at multiples of 16 bytes
     a_by_columns, b_by_columns: whether A and B are in column-major order
-    arch: the architecture; `bulk_copies` and `split` run on "sm_90"
+    chip: that the kernels are launched on; `bulk_copies` and `split` run on "sm_90"
     split: whether the rung split is a candidate
     max_error: only kernels that keep this error; also a kernel that sums in double precision
-    gpu: default: the table's GPU
+    gpu: whose memory the times are scaled to (default: the table's)
     """
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
-    on_hopper = arch == "sm_90" and by_rows
+    on_hopper = chip.arch == "sm_90" and by_rows
     width = _load_width(shape, aligned, a_by_columns)
     times = table() if gpu is None else table().on(gpu)
+    times = replace(times, multiprocessors=chip.multiprocessors)
     bounded = list[_Candidate]()
     for tile in times.tiles:
         if tile.kernel == BULK.name:
@@ -261,8 +263,9 @@ def candidates(
                     )
                 )
     if split and on_hopper:
-        error = split_bound(shape, rungs.split_tile(shape)[1])
-        bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape)))
+        _, parts = rungs.split_tile(shape, chip.multiprocessors)
+        error = split_bound(shape, parts)
+        bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape, chip)))
     if max_error < math.inf:
         bounded.append(_exact(times, shape, a_by_columns, b_by_columns))
     return [(us, make_kernel) for us, error, make_kernel in bounded if error <= max_error]

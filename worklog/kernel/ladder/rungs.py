@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from worklog.emulator.limits import Chip
 from worklog.kernel import signature
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import Dispatcher, Kernel
-from worklog.kernel.launch import Launch, domain, header
+from worklog.kernel.kernel import ANY_CHIP, Dispatcher, Kernel
+from worklog.kernel.launch import MULTIPROCESSORS, Launch, domain, header
 from worklog.kernel.nvrtc import own_headers
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape
@@ -70,7 +71,6 @@ LADDER = (
     numbered(12, "warptiled", "each warp computes a 64 x 64 tile"),
 )
 
-BLOCKS = 132  # an H200's multiprocessors; any number is right
 EQUAL_SHARES = numbered(
     18, "equal_shares", "every multiprocessor gets an equal share of all steps along K"
 )
@@ -83,16 +83,16 @@ SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 
 
-def equal_shares(blocks: int = BLOCKS) -> Kernel:
+def equal_shares(blocks: int | str = MULTIPROCESSORS) -> Kernel:
     """Return rung 18: blocks take equal shares of all steps along K.
 
     A pass adds the parts.
 
-    blocks: any number is right
+    blocks: any number is right (default: a block per multiprocessor)
     """
     main = replace(EQUAL_SHARES.launch, grid=str(blocks))
     adding = Launch(f"add_parts<BM, BN, BK, {blocks}, GROUP>", "M / BM * (N / BN)", "256")
-    return replace(EQUAL_SHARES, launches=(main, adding), workspace=f"{2 * blocks} * BM * BN * 4")
+    return replace(EQUAL_SHARES, launches=(main, adding), workspace=f"2 * {blocks} * BM * BN * 4")
 
 
 TILES = "(M + BM - 1) / BM * ((N + BN - 1) / BN)"
@@ -100,14 +100,17 @@ SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the 
 
 
 def ragged(
-    a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS, whole: bool = False
+    a_copied: bool = False,
+    b_copied: bool = False,
+    blocks: int | str = MULTIPROCESSORS,
+    whole: bool = False,
 ) -> Kernel:
     """Return rung 19: rung 18 for any shape.
 
     a_copied: a pass before copies A, so that rows begin at multiples of 16 bytes; needed if they
         don't
     b_copied: the same for B
-    blocks: any number is right
+    blocks: any number is right (default: a block per multiprocessor)
     whole: for shapes whose number of tiles is a multiple of `blocks`, so that no tile has parts
     """
     sizes = []
@@ -123,10 +126,10 @@ def ragged(
         )
         launches.insert(0, Launch("copy_rows", copying_blocks, "256"))
     if not whole:
-        workspace.append(f"{2 * blocks} * BM * BN")
-    if not whole and blocks > 1:
+        workspace.append(f"2 * {blocks} * BM * BN")
+    if not whole and blocks != 1:
         launches.append(
-            Launch("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks - 1}), {SLICES}", "256")
+            Launch("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks} - 1), {SLICES}", "256")
         )
     workspace_bytes = f"4 * (4 + {' + '.join(workspace)})" if workspace else ""
     return replace(
@@ -135,8 +138,8 @@ def ragged(
 
 
 @lru_cache(maxsize=4096)
-def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
-    """Return rung 19 for a shape, the same on any architecture.
+def ragged_at(shape: Shape, chip: Chip = ANY_CHIP, aligned: bool = True) -> Kernel:
+    """Return rung 19 for a shape and a number of multiprocessors.
 
     aligned: A and B are at multiples of 16 bytes
     """
@@ -145,8 +148,8 @@ def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
     return ragged(
         a_copied=not aligned or shape.k % 4 != 0,
         b_copied=not aligned or shape.n % 4 != 0,
-        blocks=BLOCKS,
-        whole=tiles_down * tiles_across % BLOCKS == 0,
+        blocks=chip.multiprocessors,
+        whole=tiles_down * tiles_across % chip.multiprocessors == 0,
     )
 
 
@@ -164,10 +167,11 @@ FP32 = (
 LINES = 128
 LINE_BYTES = 128
 STAGE_K = 32
-# By columns of a tile: stages that fit shared memory, and the time per column over that of 192, by
-# a trial on an H200 at 4096 and 8192 that isn't recorded.
+# By columns of a tile: stages that fit sm_90's shared memory, and the time per column over that of
+# 192, by a trial on an H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 SPLIT_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
+ADDING_BLOCKS = 16  # per multiprocessor, of a pass that adds parts
 # threads per block of the splitting pass, and what each takes at a time
 SPLITTERS = 512
 NUMBERS = 8
@@ -203,7 +207,8 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     ]
     workspace = f"{lines} * ((K + {STAGE_K - 1}) / {STAGE_K} * {LINE_BYTES} + 16 * {parts})"
     if parts > 1:
-        launches.append(Launch("add_parts<BM, BN, PARTS>", "min((M * N + 127) / 128, 2112)", "128"))
+        adding_blocks = f"min((M * N + 127) / 128, {ADDING_BLOCKS} * {MULTIPROCESSORS})"
+        launches.append(Launch("add_parts<BM, BN, PARTS>", adding_blocks, "128"))
         workspace = f"({FLOAT_BYTES * parts} * M * N + 15) / 16 * 16 + {workspace}"
     tile = {**SPLIT.template, "BN": bn, "STAGES": stages, "PARTS": parts}
     return replace(SPLIT, launches=tuple(launches), main=1, template=tile, workspace=workspace)
@@ -229,7 +234,7 @@ def added(shape: Shape, parts: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
+def split_tile(shape: Shape, multiprocessors: int) -> tuple[int, int]:
     """Return the columns of a tile and the parts of K with the least expected time.
 
     The time is that of the product and of adding the parts.
@@ -249,12 +254,9 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def split_at(shape: Shape, arch: str = "") -> Kernel:
-    """Return rung 26 with the expected fastest tile and parts.
-
-    They are the same on any architecture.
-    """
-    bn, parts = split_tile(shape)
+def split_at(shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:
+    """Return rung 26 with the expected fastest tile and parts on a chip."""
+    bn, parts = split_tile(shape, chip.multiprocessors)
     return split(bn, parts, shape.k)
 
 
@@ -281,7 +283,8 @@ def any_shape(
     workspace = ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
-        grid = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)"
+        all_blocks = "(M * N + 256 * WIDTH - 1) / (256 * WIDTH)"
+        grid = f"min({all_blocks}, {ADDING_BLOCKS} * {MULTIPROCESSORS})"
         workspace = f"{FLOAT_BYTES * parts} * M * N"
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
     rules = "M % WIDTH == 0, N % WIDTH == 0" if a_by_columns else "N % WIDTH == 0"

@@ -31,7 +31,8 @@ def conventions_of(kernel: Kernel) -> dict[str, str]:
     mistake does.
     """
     values = _plain(kernel.arguments)
-    if kernel.stated["args"] or is_ladders(values) or not {*SIZE_NAMES} <= {*values}:
+    is_stated = kernel.stated["args"] or kernel.types.by_columns
+    if is_stated or is_ladders(values) or not {*SIZE_NAMES} <= {*values}:
         return {}
     declared = kernel.definition.parameters
     stated_places = _stated_leading_dimensions(kernel, values)
@@ -119,13 +120,14 @@ def shape_of_product(kernel: Kernel) -> Shape | None:
 
 
 def _gives_product(kernel: Kernel, shape: Shape) -> bool:
-    """Return whether one launch at a shape gives the product of row-major matrices."""
+    """Return whether one launch at a shape gives the product of matrices that lie as stated."""
     values = _plain(kernel.arguments)
     matrices = tuple(value for value in values if value in MATRICES)
     scalars = tuple(value for value in values if value in ("alpha", "beta"))
     for order in TrialLaunch(kernel).orders(shape):
         is_of_kernel = order.matrices == matrices and order.scalars == scalars
-        if is_of_kernel and order.share == 1 and not any(order.by_columns):
+        by_columns = tuple(matrix in kernel.types.by_columns for matrix in "AB")
+        if is_of_kernel and order.share == 1 and order.by_columns == by_columns:
             return True
     return False
 

@@ -15,7 +15,8 @@ from worklog.kernel.signature import SIZE_NAMES, formats_of_pointers
 from worklog.kernel.source import evaluate
 from worklog.kernel.trial.candidates import FLOAT, MAX_LAUNCHES, Candidate, labelings
 from worklog.kernel.trial.orders import SCALARS, Matrix, Order, fitting
-from worklog.problem import FLOAT32, Shape
+from worklog.problem import Shape
+from worklog.problem.formats import FLOAT32
 
 # Of the labels M, N and K; each for tiles that don't divide the lengths before.
 SHORT = (64, 96, 32)
@@ -100,7 +101,7 @@ class TrialLaunch:
             if len(candidate.sizes) == 1:
                 values = dict.fromkeys(SIZE_NAMES, numbers[0])
             try:
-                grid = candidate.launch.blocks({**values, **self.kernel.template})
+                grid = candidate.launch.blocks({**values, **self.kernel.constants})
                 threads = candidate.launch.threads(self.kernel.template)
             except BadSetting:
                 continue
@@ -149,7 +150,7 @@ class TrialLaunch:
         [labels] = labelings(self.kernel)
         lengths = sides(shape)
         candidate = Candidate(labels, launch, roles={size: size for size in SIZE_NAMES})
-        grid = launch.blocks({**lengths, **self.kernel.template})
+        grid = launch.blocks({**lengths, **self.kernel.constants})
         if min(grid) < 1:
             return []
         threads = launch.threads(self.kernel.template)

@@ -185,7 +185,8 @@ def _reason(match: Match) -> str:
         reason = f"the only one of {match.compared} that gives A·B at {lengths}"
     stored = [name for name, by_columns in zip("AB", order.by_columns, strict=True) if by_columns]
     if stored:
-        reason += f", with {' and '.join(stored)} stored by columns, which the gate doesn't pass"
+        reason += f", with {' and '.join(stored)} stored by columns"
+        reason += f"; if that is meant, state --by-columns {','.join(stored)}"
     return reason
 
 
