@@ -66,7 +66,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, order)
     ("parameters", "words", "why"),
     [
         ("float* M, float* N, float* P, int Width", {}, r"\(M, N, P, Width\).*--args '\?,\?,\?,N'"),
-        (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
+        (f"{POINTERS}, int M, int N, int K, int depth", {}, "--args"),
         (
             "const double* A, const double* B, double* C, int N",
             {},
@@ -86,7 +86,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, order)
         ("const real* A, const real* B, real* C, int N", {}, r"takes const double\* A"),
         (f"{POINTERS}, unsigned short N", {}, "takes unsigned short N: the gate passes float"),
         (f"{POINTERS}, int N, bool adds", {}, "takes bool adds: the gate passes float"),
-        (f"{POINTERS}, float* D, int N", {}, "takes 4 pointers: the gate passes three"),
+        (f"{POINTERS}, float* D, int N", {}, "takes 4 pointers: the gate passes A, B and C"),
         ("const int& M, float* A, float* B, float* C", {}, "takes int& M"),
         (POINTERS, {}, "takes no size"),
         (f"int M, int N, int K, {POINTERS}, int stride", {}, r"--args 'M,N,K,A,B,C,\?'"),
