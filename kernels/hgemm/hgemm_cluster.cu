@@ -16,7 +16,7 @@
 //          sm90_gemm_tma_warpspecialized_cooperative.hpp) with clusters of 2 x 1, and
 //          github.com/pranjalssh/fast.cu (examples/matmul/matmul_12.cuh).
 //
-// Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
+// Tensor maps: a_map = A, box BM x 64 of half, swizzle 128B, L2 256B
 // Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B
 //
 // Any even number of blocks computes all pairs of tiles: one per multiprocessor, or fewer. In a

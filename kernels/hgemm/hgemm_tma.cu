@@ -15,7 +15,7 @@
 //          (include/cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp), and
 //          github.com/pranjalssh/fast.cu (examples/matmul), whose B lies in columns.
 //
-// Tensor maps: a_map = A, box 128 x 64 of half, swizzle 128B, L2 256B
+// Tensor maps: a_map = A, box BM x 64 of half, swizzle 128B, L2 256B
 // Tensor maps: b_map = B, box 64 x 64 of half, swizzle 128B, L2 256B
 //
 // One block computes a BM x BN tile of C: a thread copies, and two warp groups multiply 64 rows
