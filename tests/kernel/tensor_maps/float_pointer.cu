@@ -1,7 +1,9 @@
+// Each block copies a tile of A and a tile of B with one thread, and waits at an mbarrier. The maps
+// are in global memory.
 #include <cuda.h>
 
+#include <cassert>
 
-// Each block copies a tile of A and a tile of B with one thread, and waits at an mbarrier.
 const int TILE = 32;
 
 __device__ unsigned address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -58,14 +60,18 @@ __global__ void gemm_tma(const CUtensorMap* tma_a,
 CUtensorMap* make_map(float* data, int rows, int columns) {
   CUtensorMap map, *on_gpu;
   cudaMalloc(&on_gpu, sizeof(CUtensorMap));
-  uint64_t size[2] = {(uint64_t)columns, (uint64_t)rows}, stride[2] = {columns * sizeof(float)};
-  uint32_t box[2] = {TILE, TILE}, steps[2] = {1, 1};
-  assert(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, data, size, stride, box,
-      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS);
+  cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows};
+  cuuint64_t stride[1] = {columns * sizeof(float)};
+  cuuint32_t box[2] = {TILE, TILE}, steps[2] = {1, 1};
+  CUresult status = cuTensorMapEncodeTiled(
+      &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, data, size, stride, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  assert(status == CUDA_SUCCESS);
   cudaMemcpy(on_gpu, &map, sizeof(CUtensorMap), cudaMemcpyHostToDevice);
   return on_gpu;
 }
+
 void launch(int M, int N, int K, float alpha, float* A, float* B, float beta, float* C) {
   CUtensorMap* map_a = make_map(A, M, K);
   CUtensorMap* map_b = make_map(B, K, N);
