@@ -30,7 +30,7 @@ from worklog.gate.exact import (
 from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem import Domain, Float32, Shape
-from worklog.problem.formats import FLOAT16, FORMATS, SINGLE, Claims, Types
+from worklog.problem.formats import FLOAT16, FORMATS, OF_C, SINGLE, Claims, Types
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 DOMAINS = (
@@ -44,9 +44,9 @@ DOMAINS = (
 
 
 HALF_TYPES = [
-    Types(FORMATS[factor], FORMATS[factor], FORMATS[result])
-    for factor in ("float16", "bfloat16")
-    for result in FORMATS
+    Types(FORMATS[factor], FORMATS[factor], result)
+    for factor in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+    for result in OF_C
 ]
 
 

@@ -15,6 +15,7 @@ from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem import Shape
+from worklog.problem.formats import SINGLE
 from worklog.runner.job import product_job
 from worklog.runs import Measurement
 
@@ -85,7 +86,8 @@ def measured(session, own):
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        return measure_job(session, product_job(name, shape), harness)
+        types = SINGLE if isinstance(kernel, str) else kernel.types
+        return measure_job(session, product_job(name, shape, types=types), harness)
 
     stream = cupy.cuda.get_current_stream()
     yield measure

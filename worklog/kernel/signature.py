@@ -18,7 +18,7 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
-from worklog.problem.formats import FLOAT32, FORMATS, Format, Types
+from worklog.problem.formats import FLOAT32, FORMATS, OF_C, Format, Types
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
@@ -197,6 +197,9 @@ def types_of_matrices(
         if value in MATRICES:
             of_matrices[value] = formats.get(parameter.name, FLOAT32)
     a, b, c = of_matrices.values()
+    if c not in OF_C:
+        names = ", ".join(format_.cuda for format_ in OF_C)
+        raise BadSetting(f"C is {c.cuda}: the gate takes a C of {names}")
     return Types(a, b, c, by_columns)
 
 
