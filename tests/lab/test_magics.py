@@ -113,7 +113,7 @@ def test_a_puzzle_without_a_name_lists_the_puzzles(run):
         ("--grid N", "a grid needs a block"),
         ("--block 256", "a block of 256 threads needs a grid"),
         ("--size big", "'big'"),
-        ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
+        ("--args 'M,N,K,alpha,A,B,beta,M'", "give A, B and C once each"),
         ("--entry other", "plain"),
         ("--on gpu", "this test has no GPU"),
         ("--set l2=hot", "l2 = 'hot'"),

@@ -197,7 +197,7 @@ BACK = "put the puzzle's kernel back"
     [
         ("tiles", "", BACK),
         ("tiles", "int x;", BACK),
-        ("tiles", "__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C"),
+        ("tiles", "__global__ void mine(float* C) { *C = 1.0f; }", "the gate passes A, B and C"),
         ("tiles", STARTS["tiles"].replace("// grid", "// Grid of blocks"), "states no launch"),
         ("tile", STARTS["tiles"], "neighbours, accumulator"),
         ("", STARTS["tiles"], "neighbours, accumulator"),

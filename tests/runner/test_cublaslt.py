@@ -13,6 +13,7 @@ from worklog.errors import LaunchFailed, WorklogError
 from worklog.gpu import cublaslt
 from worklog.gpu.cublaslt import CallFailed, CublasLt, HeuristicResult, Library, alignment_of
 from worklog.problem import Shape
+from worklog.problem.formats import BFLOAT16, Types
 
 SHAPE = Shape(5, 7, 3)
 STREAM = 1234
@@ -157,7 +158,7 @@ def test_a_heuristic_without_an_algorithm_offers_none(subject, fake):
 
 def test_types_of_16_bits_are_described_to_the_library(fake):
     """Only FP32 is reachable from a run: the fake library, which has no other, refuses them."""
-    product = cublaslt.Product(Library(fake), SHAPE, "bfloat16", "float32")
+    product = cublaslt.Product(Library(fake), SHAPE, Types(BFLOAT16, BFLOAT16))
     with pytest.raises(CallFailed, match="MatmulAlgoGetHeuristic: CUBLAS_STATUS_INVALID_VALUE"):
         product.algorithms(1)
     assert fake.fake_open_preferences() == 0

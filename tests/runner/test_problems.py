@@ -256,7 +256,7 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("float* more; cudaMalloc(&more, 4);", '"cudaMalloc" is undefined'),
+        ("float* more; cudaMallocHost(&more, 4);", '"cudaMallocHost" is undefined'),
         ("divide<<<1, 1>>>(output, columns, unknown);", '"unknown" is undefined'),
         ("divide<<<1, 1>>>(output, columns);", "too few arguments"),
         ("nothing<<<1, 1>>>(output);", '"nothing" is undefined'),

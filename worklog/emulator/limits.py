@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from worklog.errors import WorklogError
-
-if TYPE_CHECKING:
-    from worklog.runs import Gpu
 
 WARP = 32
 REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
@@ -25,6 +22,15 @@ SMS = 132  # of the emulated card, an H200; a test compares it with the core's
 TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
 
 
+class ChipFacts(Protocol):
+    """A GPU, as a run describes it."""
+
+    @property
+    def arch(self) -> str: ...  # noqa: D102
+    @property
+    def multiprocessors(self) -> int: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Chip:
     """What a kernel's code and launches depend on of a GPU."""
@@ -33,7 +39,7 @@ class Chip:
     multiprocessors: int = SMS  # default: of the emulated card
 
     @classmethod
-    def of_gpu(cls, gpu: Gpu) -> Chip:
+    def of_gpu(cls, gpu: ChipFacts) -> Chip:
         """Return the chip of a GPU."""
         return cls(gpu.arch, gpu.multiprocessors)
 

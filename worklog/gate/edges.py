@@ -623,7 +623,9 @@ def _cause(
     product_ab: A B in float64
     """
     if mistake := problem.wrong_scalar(result.c, product_ab) or _wrong_layout(problem, result.c):
-        return f"This is the result if {mistake}."
+        turned = [name for name in "AB" if re.search(rf"\b{name}\b.* read transposed", mistake)]
+        advice = f" If that is meant, state it: --by-columns {','.join(turned)}." if turned else ""
+        return f"This is the result if {mistake}.{advice}"
     if names := subject.variables(problem.shape):
         subject.relocate()  # which sets them to their first values
         if is_exact(subject, memory, problem, shifts):
@@ -684,11 +686,10 @@ def _layout_in_words(turns_a: bool, turns_b: bool, turns_c: bool) -> str:
         )
         return f"all matrices are column-major: {advice}"
     clauses = list[str]()
-    turned = [name for name, turns in (("A", turns_a), ("B", turns_b)) if turns]
-    if turned:
-        verb = "are" if len(turned) > 1 else "is"
-        advice = f"if that is meant, state it: --by-columns {','.join(turned)}"
-        clauses.append(f"{' and '.join(turned)} {verb} read transposed ({advice})")
+    if turns_a and turns_b:
+        clauses.append("A and B are read transposed")
+    elif turns_a or turns_b:
+        clauses.append(f"{'A' if turns_a else 'B'} is read transposed")
     if turns_c:
         clauses.append("C is written transposed")
     return " and ".join(clauses)

@@ -451,12 +451,14 @@ def _domain(
 def _by_columns(request: SourceRequest, chosen: _Chosen) -> str:
     """Return the factors that lie in memory by columns, as in Types.
 
-    Raises BadSetting for another text than A, B or both.
+    A comment of another text than A, B or both is a comment like any other. Raises BadSetting for
+    an option of another text.
     """
     texts = [request.by_columns] if request.by_columns else []
     if not texts:
         text = launches.own_part(request.source, chosen.unit, chosen.defined, "by columns")
-        texts = launches.stated(text, "by columns")
+        stated_names = launches.stated(text, "by columns")
+        texts = [names for names in stated_names if re.fullmatch(r"[AB](\W+(and )?[AB])?", names)]
     names = "".join(sorted(re.findall(r"\w+", " ".join(texts))))
     if names not in ("", "A", "B", "AB"):
         raise BadSetting(f"by columns: {' '.join(texts)!r}: give A, B, or A, B")
