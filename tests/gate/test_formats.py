@@ -1,5 +1,6 @@
 """Kernels whose matrices have 16 bits: right ones pass with the formats named, wrong ones fail."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,19 +81,30 @@ def test_wrong_kernels_fail(name, old, new):
     assert not check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.accepted
 
 
-def test_sums_in_16_bits_are_found_and_allowed_where_they_are_claimed():
-    wrong = kernel("half", "float sum = 0", "half sum = 0")
-    wrong = wrong.with_text(wrong.source.replace("alpha * sum", "alpha * __half2float(sum)"))
-    short = wrong.with_text(
-        wrong.source.replace("sum += ", "sum = __float2half(__half2float(sum) + ").replace(
-            "B[k * N + col]);", "B[k * N + col]));"
-        )
-    )
+def test_sums_in_16_bits_are_found_and_named():
+    short = kernel("half", "float sum = 0", "half sum = 0")
+    added = "__half2float(A[row * K + k]) * __half2float(B[k * N + col])"
+    for old, new in (
+        ("alpha * sum", "alpha * __half2float(sum)"),
+        (f"sum += {added}", f"sum = __float2half(__half2float(sum) + {added})"),
+    ):
+        assert old in short.source
+        short = short.with_text(short.source.replace(old, new))
     failure = check(short, on="emulated", seed=1, quick=True).verdict.failed
     assert failure is not None
-    assert (
-        failure.name.startswith("precision") and "sums that are kept in 16 bits" in failure.detail
-    )
+    assert failure.name.startswith("precision")
+    assert "sums that are kept in 16 bits" in failure.detail
+
+
+def test_float_matrices_may_lie_by_columns_if_that_is_stated():
+    source = (FOLDER / "by_columns.cu").read_text(encoding="utf-8")
+    source = re.sub(r"const half\*", "const float*", source).replace("__half2float", "float")
+    stated = check(Kernel.from_source(source), on="emulated", seed=1, quick=True).verdict
+    assert stated.accepted and "on float32, B by columns" in stated.result, stated.reason
+    unstated = source.replace("by columns: B", "")
+    assert not check(
+        Kernel.from_source(unstated), on="emulated", seed=1, quick=True
+    ).verdict.accepted
 
 
 def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():

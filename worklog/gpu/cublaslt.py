@@ -20,7 +20,7 @@ from worklog.errors import LaunchFailed, WorklogError, install_command
 from worklog.kernel import Program, Runnable
 from worklog.kernel.nvrtc import nvidia_library
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.problem.formats import SINGLE, Types
+from worklog.problem.formats import FLOAT32, SINGLE, Types
 from worklog.runs import CUBLASLT, Algorithm
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 def tensor_operands(types: Types) -> tuple[str, ...]:
     """Return the types that tensor cores get, as in PTX; none in FP32."""
-    if types == SINGLE:
+    if {types.a, types.b} == {FLOAT32}:
         return ()
     return tuple(TENSOR_TYPES.get(name, name) for name in dict.fromkeys(types.names[:2]))
 
