@@ -58,11 +58,12 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, con
       "l"(&map), "r"(x), "r"(y), "r"(address(&bar)), "h"(blocks)
       : "memory");
 }
-// Arrives at the barrier of a block of the cluster.
+// Arrives at the barrier of a block of the cluster. Without a scope: with .release.cluster, ptxas
+// puts MEMBAR.ALL.GPU before it, for which the multiplying warps would wait at every stage.
 __device__ __forceinline__ void arrive_at(unsigned block, unsigned long long& bar) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(address(&bar)),
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(address(&bar)),
       "r"(block)
       : "memory");
 }
