@@ -10,7 +10,7 @@
 //          stored, and while a warp group stores, the other one has the tensor cores for itself.
 // Costs:   a slot is refilled when four warp groups have released it, in two blocks.
 // Domain:  K % 8 == 0, N % 8 == 0, A, B, C % 16 bytes. Needs sm_90a.
-// Tile:    BM=128 BN=256 STAGES=4 GROUP=8 SKEW=2
+// Tile:    BM=128 BN=256 STAGES=4 GROUP=8 SKEW=1
 // Launch:  grid SMS / 2 * 2   block 384   shared STAGES * ((BM + BN) * 128 + 16) + 8
 // After:   CUTLASS's cooperative kernel (include/cutlass/gemm/kernel/
 //          sm90_gemm_tma_warpspecialized_cooperative.hpp) with clusters of 2 x 1, and

@@ -18,6 +18,10 @@ The same counts at 1024.
 `python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels
 of one row, with loads that are marked as read once and without; `split` and its first pass; and
 what Nsight Compute counts of `best` and `split` where their speed ends, for notebooks 09 and 10.
+
+`python -m tests.record.chapters halves worklog/recordings/chapters/h200_halves.jsonl`; minutes.
+The rungs of kernels/hgemm beside cuBLAS and the fastest of cuBLASLt, `hgemm_cluster` with another
+scope of its arrivals, and what Nsight Compute counts, for notebook 18.
 """
 
 import sys
@@ -28,10 +32,11 @@ import worklog
 from worklog.gpu.profile import limit, profiled
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.ladder import FP32, TENSOR, rungs
+from worklog.kernel.source import kernels_dir
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out, order_of
-from worklog.runner.job import product_job
-from worklog.runs import Run
+from worklog.runner.job import Changes, product_job
+from worklog.runs import CUBLASLT, Run
 from worklog.settings import Harness
 
 TILES = (
@@ -56,6 +61,12 @@ ISOLATED_TILES = (("tiles_2d", dict(BM=64, BN=64)), ("specialized", dict(BN=128)
 ROWS = ("1x4096x4096", "1x8192x512", "1x512x8192")
 ROW_TILES = ((8, 512), (32, 128))
 COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "4096"))
+
+UNCHECKED: Changes = (("gate", False),)
+HALVES = ("hgemm_mma", "hgemm_wgmma", "hgemm_tma", "hgemm_cluster")
+# Of arrivals at the barrier of another block, as PTX has it.
+ARRIVAL = "mbarrier.arrive.shared::cluster"
+WITH_SCOPE = "mbarrier.arrive.release.cluster.shared::cluster"
 
 
 def tiles(out: Path) -> None:
@@ -145,6 +156,37 @@ def bounds(out: Path) -> None:
             print(name, size, limit(counted, run.gpu.arch))
 
 
+def halves(out: Path) -> None:
+    """Time the rungs of halves at 4096, the last two at 8192, and count at 4096.
+
+    The gate has passed a kernel at 4096 when it is timed at 8192, where a check takes a minute.
+    """
+    folder = kernels_dir() / "hgemm"
+    kernels = [Kernel.from_file(folder / f"{name}.cu") for name in HALVES]
+    *_, last = kernels
+    headers = [(name, text.replace(ARRIVAL, WITH_SCOPE)) for name, text in last.code.headers]
+    if tuple(headers) == last.code.headers:
+        raise ValueError(f"the headers of {last.name} have no longer: {ARRIVAL}")
+    code = replace(last.code, headers=tuple(headers))
+    scoped = replace(last, name=f"{last.name}, with a scope", code=code)
+    in_step = replace(last.with_tile(SKEW=0), name=f"{last.name}, in step")
+    variants = (scoped, in_step)
+    against = (CUBLASLT,)
+    jobs = [
+        product_job(kernel.name, Shape.of(4096), (), *against, types=kernel.types)
+        for kernel in (*kernels, *variants)
+    ]
+    jobs += [
+        product_job(kernel.name, Shape.of(8192), UNCHECKED, *against, types=kernel.types)
+        for kernel in (*kernels[-2:], *variants)
+    ]
+    run = carry_out(order_of(jobs, Harness(), [*kernels, *variants]), out=out)
+    for kernel in (*kernels, scoped):
+        counted = profiled(kernel, Shape.of(4096))
+        run.add_counters(counted)
+        print(kernel.name, limit(counted, run.gpu.arch), flush=True)
+
+
 if __name__ == "__main__":
     recordings = {
         "tiles": tiles,
@@ -152,5 +194,6 @@ if __name__ == "__main__":
         "causes": causes,
         "small": small,
         "bounds": bounds,
+        "halves": halves,
     }
     recordings[sys.argv[1]](Path(sys.argv[2]))

@@ -186,9 +186,12 @@ def launch(order: Path) -> None:
 
     kernel, shape, alpha, beta = pickle.loads(order.read_bytes())
     device = CudaDevice()
-    a, b = random_inputs(shape, np.random.default_rng(0))
-    c = device.upload(np.zeros((shape.m, shape.n), np.float32))
-    kernel.load(device).enqueue(shape, alpha, device.upload(a), device.upload(b), beta, c)
+    types = kernel.types
+    host_a, host_b = types.laid_out(*random_inputs(shape, np.random.default_rng(0)))
+    a = device.upload(host_a, types.a)
+    b = device.upload(host_b, types.b)
+    c = device.upload(np.zeros((shape.m, shape.n), np.float32), types.c)
+    kernel.load(device).enqueue(shape, alpha, a, b, beta, c)
     device.synchronize()
 
 
