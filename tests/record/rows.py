@@ -43,7 +43,7 @@ def matrices(state):
 
 
 @worklog.bench(SIZES)
-def best(state):
+def sgemm(state):
     a, b, c = matrices(state)
     return lambda: worklog.sgemm(a, b, c)
 
