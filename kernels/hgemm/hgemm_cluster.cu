@@ -7,7 +7,8 @@
 //          tile of B, for both. They stay on their multiprocessors for one pair of tiles after the
 //          other. The second warp group of a block begins SKEW stages behind the first one.
 // Why:     32 kB per stage and block from L2. The next tile's stages are fetched while this one is
-//          stored, and while a warp group stores, the other one has the tensor cores for itself.
+//          stored. (While a warp group stores, the other one has the tensor cores for itself: that
+//          gained nothing. Notebook 18 has it beside SKEW=0.)
 // Costs:   a slot is refilled when four warp groups have released it, in two blocks.
 // Domain:  K % 8 == 0, N % 8 == 0, A, B, C % 16 bytes. Needs sm_90a.
 // Tile:    BM=128 BN=256 STAGES=4 GROUP=8 SKEW=1

@@ -51,7 +51,7 @@ def test_the_kernels_pass(name):
     [
         ("hgemm_mma", "BM=128 BN=256 BK=32", "BM=128 BN=128 BK=64"),
         ("hgemm_tma", "BN=256 STAGES=4", "BN=128 STAGES=6"),
-        ("hgemm_cluster", "BN=256 STAGES=4 GROUP=8 SKEW=2", "BN=128 STAGES=3 GROUP=1 SKEW=0"),
+        ("hgemm_cluster", "BN=256 STAGES=4 GROUP=8 SKEW=1", "BN=128 STAGES=3 GROUP=1 SKEW=0"),
     ],
 )
 def test_other_tiles_pass(edited, name, old, new):

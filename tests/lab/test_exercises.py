@@ -146,6 +146,9 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("11", 23.4, "some runs have two", "20.9"),
         ("15", 1 / READ, "the longer time over", f"{READ:.2g}"),
         ("15", 2.0, "the true speedup", f"{READ:.2g}"),
+        ("18", 48, "a block alone", "24"),
+        ("18", 32, "a cluster of two", "24"),
+        ("18", 12, "rows of A", "24"),
     ],
 )
 def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, reason, unsaid):

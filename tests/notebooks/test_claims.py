@@ -16,6 +16,7 @@ import pytest
 from pytest import approx
 
 import worklog
+from notebooks.story import halves
 from notebooks.story.tables import fetched_ahead
 from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
@@ -28,6 +29,7 @@ from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
 from worklog.plots.selection import error_of
+from worklog.problem import Shape
 from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -559,3 +561,70 @@ def test_four_cards_of_14_are_nearly_four_times_as_fast_and_find_the_same_tile()
     assert max(apart[summary["best"]]) < 0.4 and 0.8 < max(apart[CUBLAS]) < 0.9
     tiles = [m.kernel for m in killed.measurements if m.us and len(m.against) == 1]
     assert len({*tiles}) == len(tiles) == summary["killed"]["tiles"] == 16
+
+
+def halves_at(size: int) -> dict[str, Measurement]:
+    """Return the measurements of notebook 18 at a size, by kernel."""
+    return {m.kernel: m for m in halves.recorded().measurements if m.point.shape == Shape.of(size)}
+
+
+def test_18_the_fourth_kernel_reaches_cublas_at_both_sizes_and_its_lt_within_a_percent():
+    for size in (4096, 8192):
+        against = halves_at(size)["hgemm_cluster"].against
+        assert against["cuBLAS"].low > 1
+        assert against["cuBLASLt"].value > 0.99
+    assert halves_at(4096)["hgemm_mma"].ratio == approx(0.48, abs=0.005)
+
+
+def test_18_warp_groups_double_the_speed_and_tensor_maps_add_half_a_point():
+    at_4096 = halves_at(4096)
+    assert at_4096["hgemm_wgmma"].ratio / at_4096["hgemm_mma"].ratio == approx(2, abs=0.01)
+    assert at_4096["hgemm_wgmma"].sm_mhz < at_4096["hgemm_mma"].sm_mhz
+    gain = at_4096["hgemm_tma"].ratio - at_4096["hgemm_wgmma"].ratio
+    assert gain == approx(0.005, abs=0.0005)
+    counted = {counters.kernel: counters.values for counters in halves.recorded().counters}
+    issued = [counted[name]["issue slots"] for name in ("hgemm_tma", "hgemm_wgmma")]
+    assert issued[0] / issued[1] == approx(0.5, abs=0.02)
+    busy = [counted[name]["tensor cores"] for name in ("hgemm_mma", "hgemm_wgmma", "hgemm_cluster")]
+    assert busy == approx([58, 87, 90], abs=0.5)
+
+
+def test_18_the_scope_of_an_arrival_costs_a_third_and_its_warps_wait_for_memory_barriers():
+    for size, factor in ((4096, 1.45), (8192, 1.46)):
+        timed = halves_at(size)
+        scoped = timed["hgemm_cluster, with a scope"]
+        assert scoped.us / timed["hgemm_cluster"].us == approx(factor, abs=0.005)
+    at_4096 = halves_at(4096)
+    share = at_4096["hgemm_tma"].us / at_4096["hgemm_cluster, with a scope"].us
+    assert share == approx(0.72, abs=0.005)
+    [scoped, plain] = halves.counters_of("hgemm_cluster, with a scope", "hgemm_cluster")
+    assert scoped.stalls["membar"] / sum(scoped.stalls.values()) == approx(0.58, abs=0.005)
+    assert plain.stalls.get("membar", 0) / sum(plain.stalls.values()) < 0.005
+
+
+def test_18_a_warp_group_that_begins_later_gains_nothing_beside_cublas():
+    for size in (4096, 8192):
+        timed = halves_at(size)
+        apart, in_step = (
+            timed[name].against["cuBLAS"] for name in ("hgemm_cluster", "hgemm_cluster, in step")
+        )
+        assert apart.low < in_step.high and in_step.low < apart.high
+    lt = [
+        halves_at(8192)[name].against["cuBLASLt"].value
+        for name in ("hgemm_cluster", "hgemm_cluster, in step")
+    ]
+    assert lt[0] - lt[1] == approx(0.006, abs=0.0005)
+
+
+def test_18_a_cluster_moves_less_through_l2_and_uses_more_of_the_peak_at_its_clock():
+    moved = [
+        counters.values["bytes of L2"]
+        for counters in halves.counters_of("hgemm_tma", "hgemm_cluster")
+    ]
+    assert moved == approx([1402e6, 1069e6], rel=0.001)
+    tma, cluster = (halves_at(4096)[name] for name in ("hgemm_tma", "hgemm_cluster"))
+    assert cluster.sm_mhz - tma.sm_mhz == approx(22, abs=0.5)
+    assert [cluster.of_roof, tma.of_roof] == approx([0.857, 0.834], abs=0.0005)
+    document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
+    [cublas] = [row for row in document["rows"] if (row["format"], row["size"]) == ("FP16", 4096)]
+    assert cublas["in_a_row"]["watts"] == approx(692, abs=0.5)

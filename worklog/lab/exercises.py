@@ -485,6 +485,18 @@ def _false_alarms(answer: float) -> Graded:
     return _number(answer, right, "% of the runs", hint=hint, mistakes=mistakes)
 
 
+def _shared_by_four(kilobytes: float) -> Graded:
+    a_kb = 128 * 64 * 2 / 1024
+    b_kb = 64 * 256 * 2 / 1024
+    mistakes = {
+        "this is a block alone": a_kb + b_kb,
+        "this is a cluster of two": a_kb + b_kb / 2,
+        "the rows of A are another block's each": (a_kb + b_kb) / 4,
+    }
+    hint = "the four blocks have the same columns of B, and their own rows of A"
+    return _number(kilobytes, a_kb + b_kb / 4, "kB", hint=hint, mistakes=mistakes)
+
+
 # By notebook: a description of the answer, its type, and its grader. A grader may raise
 # WorklogError.
 EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
@@ -510,4 +522,5 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "15": ("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
     "16": ("the source of a solution, a string", str, _softmax_of_large_numbers),
     "17": ("the source of the kernel k, a string", str, _without_a_race),
+    "18": ("a number of kB (1024 bytes)", Real, _shared_by_four),
 }

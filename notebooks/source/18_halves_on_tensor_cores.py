@@ -1,0 +1,210 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Halves on tensor cores
+#
+# FP16 in, FP32 sums: the product that neural networks are made of. Four kernels take us from half of cuBLAS's speed to
+# its whole speed, beside the fastest algorithm that cuBLASLt's heuristic has. One idea gained almost nothing, another
+# one nothing, and one word of PTX cost a third. Bet before you open an answer.
+
+# %%
+import pandas as pd
+from story import halves
+
+import worklog
+from worklog import lab, plots
+from worklog.kernel.source import kernels_dir
+
+run = halves.recorded()
+folder = kernels_dir() / "hgemm"
+plots.bars(
+    "FP16 with FP32 sums reaches cuBLAS's speed at 4096",
+    {
+        "times cuBLAS": halves.shares(4096),
+        "times cuBLASLt's fastest": halves.shares(4096, "cuBLASLt"),
+    },
+    run.full_label,
+    accented=["hgemm_cluster"],
+)
+
+# %% [markdown]
+# **New concepts:** `ldmatrix`, warp groups, tensor maps, multicast, the scope of an mbarrier's arrival.
+#
+# cuBLAS chooses an algorithm by itself. cuBLASLt's heuristic lists several; here each of them was checked and timed,
+# and the fastest one is the second baseline. The gate checks a kernel of halves as it checks FP32: exactly, on integers
+# that FP16 holds, and then by the class of its sums. Each line of the table has a passed check at 4096:
+
+# %%
+halves.table(4096)
+
+# %% [markdown]
+# ## mma.sync
+#
+# A warp multiplies 16 x 16 by 16 x 8 halves with one instruction. `ldmatrix` fetches an operand of 16 x 16 from shared
+# memory with one instruction, too. Each warp reads its own operands, so a tile is read several times:
+
+# %%
+source = (folder / "hgemm_mma.cu").read_text()
+print(source[source.index("// Four 8 x 8") : source.index("template <int BM")])
+
+# %% [markdown]
+# How much of the tensor cores' time does that use?
+#
+# <details><summary>Your bet is placed? What was counted</summary>
+#
+# They are 58 % busy, and the kernel has 0.48 of cuBLAS's speed.
+#
+# </details>
+#
+# ## Warp groups
+#
+# `wgmma` is issued by four warps together. It reads both operands from shared memory, and goes on while its warps do
+# something else. Two warp groups multiply 64 x 256 each, and a third one copies. What is the gain?
+#
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# Twice as fast, at a clock that is lower: the tensor cores are 87 % busy.
+#
+# </details>
+
+# %%
+halves.counted()
+
+# %% [markdown]
+# ## Tensor maps
+#
+# In `hgemm_wgmma`, 128 threads issue 24 copies each per stage. A tensor map describes a matrix to the hardware, so one
+# thread issues a copy per box of it, and the other 127 have nothing to do. The table above says what they issued. How
+# much faster is the kernel without that?
+#
+# <details><summary>Your bet is placed? What was measured</summary>
+#
+# Half of the issued instructions are gone, and its share of cuBLAS's speed grows by 0.5 points at 4096. The copying warps
+# weren't what the tensor cores waited for. But the kernel now takes any number of rows, since boxes beyond the edges
+# bring zeros.
+#
+# </details>
+#
+# This is the thread that copies:
+
+# %%
+source = (folder / "hgemm_tma.cu").read_text()
+print(source[source.index("if (warp > 0") : source.index("    return;\n  }\n\n")])
+
+# %% [markdown]
+# ## A cluster shares a tile
+#
+# Two blocks with neighbouring rows need the same tile of B. In a cluster, each fetches half of it and sends it to both.
+# Blocks also stay on their multiprocessors, and fetch the next tile's first stages while they store. Our first version
+# passed the gate, and had 0.72 times the speed of `hgemm_tma`. Here is what its warps waited for, beside the version that
+# we have now:
+
+# %%
+halves.waits("hgemm_tma", "hgemm_cluster, with a scope", "hgemm_cluster")
+
+# %% [markdown]
+# They waited for memory barriers in 58 % of their cycles, and there is none in the source. What is different between the two versions? One
+# instruction, with which a warp tells the other block that a slot may be filled again. The first version states the
+# scope, as PTX's documentation suggests. This is what ptxas makes of both:
+
+# %%
+halves.arrivals()
+
+# %% [markdown]
+# With the scope of a cluster, ptxas puts `MEMBAR.ALL.GPU` before the arrival, which waits for all of the thread's
+# memory operations. So at each stage the multiplying warps waited until the GPU's memory had seen them. Without a
+# scope, as CUTLASS writes it (`ClusterBarrier::arrive` in include/cutlass/arch/barrier.h), the arrival is one
+# instruction. The warps have read the slot with `wgmma`, and waited for that, so there is nothing left to order: the
+# emulator, which follows what each thread knows to be complete, finds no race in either version.
+#
+# <details><summary>What is that worth? Bet first</summary>
+#
+# 1.45 times as fast at 4096, 1.46 at 8192.
+#
+# </details>
+
+# %%
+pd.DataFrame(
+    {
+        f"{size}, {name}": halves.shares(size, name)
+        for size in (4096, 8192)
+        for name in ("cuBLAS", "cuBLASLt")
+    }
+).dropna().map("{:.1%}".format)
+
+# %% [markdown]
+# At 8192, these were timed without the check at that size, which takes a minute.
+#
+# ## What gained nothing
+#
+# While a warp group stores its part of C, the tensor cores could work for the other one. So the second warp group of
+# `hgemm_cluster` begins a stage behind the first one. `in step` is the same kernel without that. **What we believed:**
+# the store is hidden, and the kernel is faster. **What happened:** at 4096 and at 8192, beside cuBLAS, there is no
+# difference beyond the intervals. (Beside cuBLASLt at 8192, in step is 0.6 points lower.)
+
+# %%
+halves.table(4096, "hgemm_cluster", "hgemm_cluster, in step")
+
+# %% [markdown]
+# ## What is the limit now?
+#
+# The tensor cores are 90 % busy, and the clock is low: 1682 MHz, where `hgemm_mma`, with half the speed, runs at 1802.
+# cuBLAS's product of halves takes 692 of this card's 700 W (notebook 10), so what a kernel saves elsewhere comes back
+# as clock. `hgemm_cluster` moves 1069 MB through L2 at 4096, and `hgemm_tma` 1402 MB; its clock is 22 MHz higher, and it
+# is faster at equal clocks, too: by the last but one column of the first table, 85.7 % of the peak instead of 83.4 %.
+#
+# At 4096 the tiles are a limit, too: 512 tiles take four rounds of 132 multiprocessors, and the last one is 88 % full. So
+# 97 % is all there is.
+#
+# ## Break it
+#
+# A kernel with this many hand-overs is easy to break in a way that most launches don't show. Change a line, and let the
+# gate see it on the emulator. Here, the block doesn't wait until the other one has arrived for the last time:
+
+# %%
+from worklog.runner.check import check
+
+path = folder / "hgemm_cluster.cu"
+kernel = worklog.Kernel.from_file(path, grid=4)
+broken = kernel.with_text(kernel.source.replace("end = step + STAGES", "end = step"))
+print(check(broken, on="emulated", seed=1, quick=True).verdict.reason)
+
+# %% [markdown]
+# ## Graded exercise
+#
+# A stage of a block is 128 x 64 halves of A and 64 x 256 of B. With four blocks in a cluster instead of two, all with
+# the same columns of B, how many kB (1024 bytes) does a block fetch from L2 per stage?
+
+# %%
+answer = None  # kB
+lab.check_answer("18", answer)
+
+# %% tags=["solution"]
+answer = (128 * 64 + 64 * 256 / 4) * 2 / 1024
+lab.check_answer("18", answer)
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. Why is the cluster along the rows, and not along the columns?
+# 2. A slot is refilled when all warps of both blocks have released it. What does a slow block do to the other one?
+#
+# <details><summary>Answers</summary>
+#
+# 1. A tile of B has 32 kB per stage, and one of A 16 kB. Sharing B saves 16 kB per block, sharing A 8 kB.
+# 2. The other one waits for it at most STAGES stages later. So a cluster is as slow as its slower block.
+#
+# </details>
+#
+# **Where next:** `worklog run kernels/hgemm/hgemm_cluster.cu --against cublaslt` times it on your card, and
+# `worklog new sgemm DIR --dtype float16` begins a kernel of your own.

@@ -1,0 +1,155 @@
+"""Tables of the story's second ladder, halves on tensor cores (18)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+from worklog.kernel import Kernel
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.resources import disassemble, disassembler, no_sass
+from worklog.kernel.source import kernels_dir
+from worklog.problem import Shape
+from worklog.runs import Counters, Measurement, Run, recordings
+from worklog.runs.text import Table, duration, percent
+
+WITHOUT_SCOPE = "mbarrier.arrive.shared::cluster"
+WITH_SCOPE = "mbarrier.arrive.release.cluster.shared::cluster"
+# What Nsight Compute calls a warp's state, and what it means here.
+STATES = {
+    "selected": "issues",
+    "membar": "memory barrier",
+    "barrier": "end of the block",
+    "gmma": "tensor cores",
+    "long_scoreboard": "an mbarrier, or global memory",
+    "mio_throttle": "queue to shared",
+}
+BUSY = ("tensor cores", "issue slots", "L1 and shared", "L2", "DRAM")
+# Instructions that order memory, and the arrival at another block's mbarrier.
+ORDERING = re.compile(r"MEMBAR|ERRBAR|SYNCS\.ARRIVE\.TRANS64\.RED")
+
+
+@cache
+def recorded() -> Run:
+    """Return the run of tests/record/chapters.py, halves."""
+    return Run.load(recordings("chapters")["h200_halves"], "recorded")
+
+
+def _measured(size: int, *names: str) -> Iterator[Measurement]:
+    """Yield the measurements at a size, of all kernels or of some, in the recording's order.
+
+    At 8192 the kernels were timed without a check.
+    """
+    for m in recorded().measurements:
+        if m.point.shape == Shape.of(size) and (not names or m.kernel in names):
+            yield m
+
+
+def shares(size: int, baseline: str = "cuBLAS") -> dict[str, float]:
+    """Return each kernel's speed over a baseline's, by its name."""
+    ratios = {m.kernel: m.against[baseline] for m in _measured(size)}
+    return {name: ratio.value for name, ratio in ratios.items() if ratio}
+
+
+def table(size: int, *names: str) -> Table:
+    """Return the times of the kernels, of all or of some."""
+    rows = []
+    for m in _measured(size, *names):
+        row = {"kernel": m.kernel, "time": duration(m.us, padded=True)}
+        row["TFLOP/s"] = f"{m.tflops:.0f}"
+        for name, ratio in m.against.items():
+            half_width = (ratio.high - ratio.low) / 2
+            row[f"of {name}"] = f"{percent(ratio.value)} ±{100 * half_width:.1f}"
+        row["of the peak at its clock"] = percent(m.of_roof)
+        row["SM MHz"] = f"{m.sm_mhz:.0f}"
+        rows.append(row)
+    return Table.of(f"FP16 at {size}: {recorded().label}", rows)
+
+
+def counted() -> Table:
+    """Return how busy the units are, and the bytes that L2 serves, at 4096."""
+    rows = []
+    for counters in recorded().counters:
+        row = {"kernel": counters.kernel}
+        for unit in BUSY:
+            row[unit] = f"{counters.values[unit]:.0f} %"
+        row["MB of L2"] = f"{counters.values['bytes of L2'] / 1e6:.0f}"
+        rows.append(row)
+    return Table.of(f"busy at 4096: {_label()}", rows)
+
+
+def waits(*names: str) -> Table:
+    """Return what the warps do with their cycles at 4096, in percent."""
+    rows = []
+    for counters in counters_of(*names):
+        total = sum(counters.stalls.values())
+        row = {"kernel": counters.kernel}
+        for state, meaning in STATES.items():
+            row[meaning] = percent(counters.stalls.get(state, 0.0) / total)
+        others = sum(share for state, share in counters.stalls.items() if state not in STATES)
+        row["other"] = percent(others / total)
+        rows.append(row)
+    return Table.of(f"cycles of the warps at 4096: {_label()}", rows)
+
+
+def counters_of(*names: str) -> Iterator[Counters]:
+    """Yield the counters of some kernels, in the order of the names."""
+    by_name = {counters.kernel: counters for counters in recorded().counters}
+    for name in names:
+        yield by_name[name]
+
+
+def _label() -> str:
+    """Return where the counters come from."""
+    return f"{recorded().label} · Nsight Compute {recorded().counters[0].ncu}"
+
+
+def cluster() -> Kernel:
+    """Return the kernel whose blocks share a tile of B."""
+    return Kernel.from_file(kernels_dir() / "hgemm" / "hgemm_cluster.cu")
+
+
+def with_scope(kernel: Kernel) -> Kernel:
+    """Return a kernel whose arrivals at another block's mbarrier state a scope."""
+    headers = tuple(
+        (name, text.replace(WITHOUT_SCOPE, WITH_SCOPE)) for name, text in kernel.code.headers
+    )
+    if headers == kernel.code.headers:
+        raise ValueError(f"the headers of {kernel.name} have no longer: {WITHOUT_SCOPE}")
+    return replace(
+        kernel, name=f"{kernel.name}, with a scope", code=replace(kernel.code, headers=headers)
+    )
+
+
+def arrivals() -> Table:
+    """Return the machine code of the first arrival at another block's mbarrier, both ways.
+
+    Without NVIDIA's disassembler, a note says so.
+    """
+    tool = disassembler()
+    if tool is None:
+        return Table.of(no_sass(), [])
+    without = cluster()
+    rows = []
+    for kernel, ptx in ((with_scope(without), WITH_SCOPE), (without, WITHOUT_SCOPE)):
+        sass = disassemble(compile_cuda(kernel.program).cubin, tool)
+        rows.append({"PTX": f"{ptx}.b64", "machine code": _before_an_arrival(sass)})
+    return Table.of("compiled for sm_90a", rows)
+
+
+def _before_an_arrival(sass: str) -> str:
+    """Return the instructions that order memory in the multiplying loop, up to an arrival.
+
+    sass: as nvdisasm prints it
+    """
+    loop = sass[sass.index("HGMMA") :]
+    instructions = list[str]()
+    for line in loop.splitlines():
+        found = ORDERING.search(line)
+        if found:
+            instructions.append(line[found.start() :].split()[0].rstrip(";"))
+        if found and found[0].startswith("SYNCS"):
+            break
+    return ", ".join(instructions)
