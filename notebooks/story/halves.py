@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,8 +28,7 @@ STATES = {
     "mio_throttle": "queue to shared",
 }
 BUSY = ("tensor cores", "issue slots", "L1 and shared", "L2", "DRAM")
-# Instructions that order memory, and the arrival at another block's mbarrier.
-ORDERING = re.compile(r"MEMBAR|ERRBAR|SYNCS\.ARRIVE\.TRANS64\.RED")
+BARRIER = re.compile(r"MEMBAR[.\w]*")  # in machine code
 
 
 @cache
@@ -47,9 +47,9 @@ def _measured(size: int, *names: str) -> Iterator[Measurement]:
             yield m
 
 
-def shares(size: int, baseline: str = "cuBLAS") -> dict[str, float]:
-    """Return each kernel's speed over a baseline's, by its name."""
-    ratios = {m.kernel: m.against[baseline] for m in _measured(size)}
+def shares(size: int, baseline: str, *names: str) -> dict[str, float]:
+    """Return each kernel's speed over a baseline's, by its name. names: as for table()"""
+    ratios = {m.kernel: m.against[baseline] for m in _measured(size, *names)}
     return {name: ratio.value for name, ratio in ratios.items() if ratio}
 
 
@@ -57,9 +57,11 @@ def table(size: int, *names: str) -> Table:
     """Return the times of the kernels, of all or of some."""
     rows = []
     for m in _measured(size, *names):
-        row = {"kernel": m.kernel, "time": duration(m.us, padded=True)}
+        row = {"kernel": m.kernel, "time": duration(m.us or math.nan, padded=True)}
         row["TFLOP/s"] = f"{m.tflops:.0f}"
         for name, ratio in m.against.items():
+            if ratio is None:
+                continue
             half_width = (ratio.high - ratio.low) / 2
             row[f"of {name}"] = f"{percent(ratio.value)} ±{100 * half_width:.1f}"
         row["of the peak at its clock"] = percent(m.of_roof)
@@ -68,10 +70,10 @@ def table(size: int, *names: str) -> Table:
     return Table.of(f"FP16 at {size}: {recorded().label}", rows)
 
 
-def counted() -> Table:
+def counted(*names: str) -> Table:
     """Return how busy the units are, and the bytes that L2 serves, at 4096."""
     rows = []
-    for counters in recorded().counters:
+    for counters in counters_of(*names):
         row = {"kernel": counters.kernel}
         for unit in BUSY:
             row[unit] = f"{counters.values[unit]:.0f} %"
@@ -135,21 +137,18 @@ def arrivals() -> Table:
     rows = []
     for kernel, ptx in ((with_scope(without), WITH_SCOPE), (without, WITHOUT_SCOPE)):
         sass = disassemble(compile_cuda(kernel.program).cubin, tool)
-        rows.append({"PTX": f"{ptx}.b64", "machine code": _before_an_arrival(sass)})
+        barriers = ", ".join(_barriers_before_an_arrival(sass))
+        rows.append({"PTX": f"{ptx}.b64", "barriers before it": barriers or "none"})
     return Table.of("compiled for sm_90a", rows)
 
 
-def _before_an_arrival(sass: str) -> str:
-    """Return the instructions that order memory in the multiplying loop, up to an arrival.
+def _barriers_before_an_arrival(sass: str) -> list[str]:
+    """Return the memory barriers of the multiplying loop before it arrives at another block.
 
     sass: as nvdisasm prints it
     """
     loop = sass[sass.index("HGMMA") :]
-    instructions = list[str]()
-    for line in loop.splitlines():
-        found = ORDERING.search(line)
-        if found:
-            instructions.append(line[found.start() :].split()[0].rstrip(";"))
-        if found and found[0].startswith("SYNCS"):
-            break
-    return ", ".join(instructions)
+    before, arrival, _ = loop.partition("SYNCS.ARRIVE.TRANS64.RED")
+    if not arrival:
+        raise ValueError("the machine code has no arrival at another block")
+    return BARRIER.findall(before)
