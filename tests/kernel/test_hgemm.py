@@ -59,6 +59,24 @@ def test_other_tiles_pass(edited, name, old, new):
     assert verdict.accepted, verdict.reason
 
 
+RELAXED = ("barrier.cluster.arrive.release;", "barrier.cluster.arrive.relaxed;")
+
+
+def test_a_relaxed_arrival_after_the_fence_of_mbarriers_passes_as_in_cutlass(edited):
+    """include/cutlass/arch/barrier.h: fence_barrier_init, then cluster_arrive_relaxed."""
+    verdict = checked(edited("hgemm_cluster", *RELAXED)).verdict
+    assert verdict.accepted, verdict.reason
+
+
+def test_a_relaxed_arrival_without_that_fence_fails(edited):
+    path = edited("hgemm_cluster", *RELAXED)
+    text = path.read_text(encoding="utf-8")
+    fence = 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'
+    assert fence in text
+    path.write_text(text.replace(fence, ""), encoding="utf-8")
+    assert not checked(path).verdict.accepted
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

@@ -29,6 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import worklog
+from notebooks.story.halves import with_scope
 from worklog.gpu.profile import limit, profiled
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.ladder import FP32, TENSOR, rungs
@@ -64,9 +65,6 @@ COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "
 
 UNCHECKED: Changes = (("gate", False),)
 HALVES = ("hgemm_mma", "hgemm_wgmma", "hgemm_tma", "hgemm_cluster")
-# Of arrivals at the barrier of another block, as PTX has it.
-ARRIVAL = "mbarrier.arrive.shared::cluster"
-WITH_SCOPE = "mbarrier.arrive.release.cluster.shared::cluster"
 
 
 def tiles(out: Path) -> None:
@@ -164,11 +162,7 @@ def halves(out: Path) -> None:
     folder = kernels_dir() / "hgemm"
     kernels = [Kernel.from_file(folder / f"{name}.cu") for name in HALVES]
     *_, last = kernels
-    headers = [(name, text.replace(ARRIVAL, WITH_SCOPE)) for name, text in last.code.headers]
-    if tuple(headers) == last.code.headers:
-        raise ValueError(f"the headers of {last.name} have no longer: {ARRIVAL}")
-    code = replace(last.code, headers=tuple(headers))
-    scoped = replace(last, name=f"{last.name}, with a scope", code=code)
+    scoped = with_scope(last)
     in_step = replace(last.with_tile(SKEW=0), name=f"{last.name}, in step")
     variants = (scoped, in_step)
     against = (CUBLASLT,)

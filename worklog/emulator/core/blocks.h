@@ -234,8 +234,15 @@ static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instr
   if (!waits) {
     w->come |= mask;
     w->owing |= mask;
-    FOR_LANES(k, l->checking && i->op == CLUSTER_ARRIVE ? mask : 0) {
+    FOR_LANES(k, l->checking ? mask : 0) {
       VectorClock *own = &b->clocks[first + k];
+      if (i->op == CLUSTER_RELAXED) { /* releases what came before the last fence, if any */
+        if (own->wide) {
+          vc_set(l, &b->chunks, &all->known.own, first + k, own->wide);
+          vc_join(l, &b->chunks, &all->known, &own->known, threads_of(b));
+        }
+        continue;
+      }
       vc_set(l, &b->chunks, &all->known.own, first + k, b->clock);
       vc_join(l, &b->chunks, &all->known, &own->known, threads_of(b));
       vc_join(l, &b->chunks, &all->shown, &own->shown, 0);
