@@ -19,6 +19,7 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.clocks import clocks_between
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
+from worklog.gpu.energy import EnergyCounter
 from worklog.kernel.nvrtc import nvidia_library
 
 # Of timeline.cu, without their prefix
@@ -54,6 +55,7 @@ class CudaTimeline:
         self.gpu = gpu()
         self.l2_bytes = self.gpu.l2_bytes
         self.watch = ClockWatch()
+        self.energy = EnergyCounter()
         self.remarks: list[str] = []
         source = (Path(__file__).parent / "timeline.cu").read_text(encoding="utf-8")
         module = cupy.RawModule(code=source, options=("-std=c++17",))
@@ -138,6 +140,10 @@ class CudaTimeline:
         while len(self._events) <= slot:
             self._events.append(cupy.cuda.Event())
         self._events[slot].record(self.device.stream)
+
+    def is_reached(self, slot: int) -> bool:
+        """Return whether the GPU has reached event `slot`, without waiting for it."""
+        return bool(self._events[slot].done)
 
     def synchronize(self) -> None:
         """Wait for the stream.
