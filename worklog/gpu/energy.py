@@ -37,7 +37,7 @@ class EnergyCounter:
         return self._read(self._read_energy)
 
     def milliwatts(self) -> int | None:
-        """Return the power now. None if NVML refuses to read it: then `reason` says why."""
+        """Return the power. None if NVML refuses to read it: then `reason` says why."""
         return self._read(self._read_power)
 
     def _read(self, read: Callable[[], Any]) -> int | None:

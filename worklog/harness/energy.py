@@ -40,14 +40,14 @@ PARTLY = "the call times a part of itself, and the counter reads the whole call"
 WENT_BACK = "the energy counter went back: it wrapped, or the driver was loaded again"
 
 
-class Reading(NamedTuple):
+class CounterReading(NamedTuple):
     """The counter at a time of the host."""
 
     us: float
     millijoules: int
 
 
-class Step(NamedTuple):
+class CounterStep(NamedTuple):
     """A change of the counter, between two readings."""
 
     us: float  # in the middle between the readings
@@ -93,7 +93,9 @@ def launch_energy(
 def in_a_row(
     timeline: CudaTimeline, launch: Launch, launch_us: float, look: Callable[[], bool]
 ) -> tuple[int, float]:
-    """Launch in a row until `look` returns True, and return the launches and their time in µs.
+    """Launch in a row until `look` returns True.
+
+    Returns the launches and their time in µs.
 
     launch_us: the expected time of a launch
     look: called about every POLL_S, and at least once in each batch
@@ -133,8 +135,8 @@ class CounterWatch:
     timeline: CudaTimeline
     loop_us: float
     warm_us: float = WARM_US
-    steps: list[Step] = field(default_factory=list)  # after the warm-up
-    _last: Reading | None = None
+    steps: list[CounterStep] = field(default_factory=list)  # after the warm-up
+    _previous: CounterReading | None = None
     _started_us: float | None = None
     _went_back: bool = False
 
@@ -151,18 +153,18 @@ class CounterWatch:
             self._started_us = now_us
         if millijoules is None:
             return True
-        reading = Reading(now_us, millijoules)
-        last = self._last
-        self._last = reading
-        if last is None:
+        reading = CounterReading(now_us, millijoules)
+        previous = self._previous
+        self._previous = reading
+        if previous is None:
             return False
-        if millijoules < last.millijoules:
+        if millijoules < previous.millijoules:
             self._went_back = True
             return True
-        middle_us = (last.us + now_us) / 2
+        middle_us = (previous.us + now_us) / 2
         begins_us = self._started_us + self.warm_us
-        if millijoules > last.millijoules and middle_us >= begins_us:
-            self.steps.append(Step(middle_us, millijoules, (now_us - last.us) / 2))
+        if millijoules > previous.millijoules and middle_us >= begins_us:
+            self.steps.append(CounterStep(middle_us, millijoules, (now_us - previous.us) / 2))
         spent_us = now_us - begins_us
         return self._has_enough() or spent_us > LONGEST * self.loop_us
 
@@ -196,7 +198,7 @@ class CounterWatch:
 
 
 def check_counter(timeline: CudaTimeline, seconds: float) -> CounterCheck:
-    """Compare the energy counter with the integral of power samples, under a steady load.
+    """Compare the energy counter with the integral of power samples.
 
     The load is FP32 multiply-adds on all SMs.
 
@@ -223,8 +225,8 @@ def check_counter(timeline: CudaTimeline, seconds: float) -> CounterCheck:
     steps = watch.steps
     start_us = steps[0].us
     end_us = steps[-1].us
-    inside = [us for us in times_us if start_us < us < end_us]
-    moments_us = np.array([start_us, *inside, end_us])
+    samples_us = [us for us in times_us if start_us < us < end_us]
+    moments_us = np.array([start_us, *samples_us, end_us])
     watts = 1e-3 * np.interp(moments_us, times_us, milliwatts)
     means = (watts[1:] + watts[:-1]) / 2
     step_lengths_us = np.diff([step.us for step in steps])
@@ -232,7 +234,7 @@ def check_counter(timeline: CudaTimeline, seconds: float) -> CounterCheck:
         seconds=1e-6 * watch.span_us,
         counter_joules=1e-3 * (steps[-1].millijoules - steps[0].millijoules),
         integral_joules=1e-6 * float(np.sum(means * np.diff(moments_us))),
-        power_samples=len(inside),
+        power_samples=len(samples_us),
         step_ms=1e-3 * float(np.median(step_lengths_us)),
         longest_step_ms=1e-3 * float(np.max(step_lengths_us)),
     )

@@ -208,7 +208,7 @@ def duration(microseconds: float, *, padded: bool = False) -> str:
 
 
 def format_energy(joules: float) -> str:
-    """Return an energy in the unit that suits it, with four digits: 1.234 J, 45.60 mJ, 812.0 µJ."""
+    """Return an energy in the unit that suits it: 1.234 J, 45.60 mJ, 812.0 µJ."""
     for unit, scale in (("J", 1.0), ("mJ", 1e-3)):
         if joules >= scale:
             return f"{joules / scale:#.4g}".rstrip(".") + f" {unit}"
