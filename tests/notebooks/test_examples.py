@@ -36,6 +36,7 @@ def test_it_is_short_and_uses_public_names(path):
             r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped",
         ),
         ("03_torch_function", "needs a GPU: no GPU to measure on", ""),
+        ("10_torch_compile", "needs a GPU: no GPU to measure on", ""),
         (
             "04_find_a_race",
             "",

@@ -191,7 +191,8 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
         )
     if array.requires_grad and torch.is_grad_enabled():
         raise BadSetting(
-            f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()"
+            f"sgemm: {name} requires a gradient, and the kernels have none: use "
+            "worklog.pytorch.sgemm, or torch.no_grad()"
         )
     return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
 
@@ -297,7 +298,8 @@ class Plan:
         self.memory = (FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n)
         if self.swapped:
             m, n = n, m
-            a_by_rows, b_by_rows = b_by_columns, a_by_columns
+            a_by_rows = b_by_columns
+            b_by_rows = a_by_columns
             units = (units[1], units[0], units[2])
         self.reads = has_alpha and k != 0  # otherwise A and B aren't read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
@@ -340,7 +342,7 @@ class Plan:
             if mode != "split":
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, chip=chip, split=True, gpu=card).name == "split":
-                once(f"sgemm: {reason}: best is used instead, which is slower")
+                warn_once(f"sgemm: {reason}: best is used instead, which is slower")
         if is_users and not is_best and self.reads:
             kernel = kernel.at(self.shape, chip)
             names = "BAC" if self.swapped else "ABC"
@@ -492,7 +494,7 @@ class OnGpu:
             ):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
             if kernel.follows_shape and (reason := table().stale(self.card)):
-                once(f"sgemm: {reason}")
+                warn_once(f"sgemm: {reason}")
             if kernel not in self._loaded:
                 kernel.require_launch()
                 self._loaded[kernel] = Loaded(kernel, self.device)
@@ -530,6 +532,6 @@ def _on_gpu(number: int) -> OnGpu:
 
 
 @cache
-def once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Warn once per process, at the line that calls sgemm."""
     warnings.warn(message, stacklevel=6)
