@@ -512,5 +512,5 @@ def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
     plan.library = "torch"
-    OnGpu(1, noting, 11, GPU).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
+    OnGpu(1, noting, 11, GPU).launch(plan, [(1.0, 2**20, 2**30, 0.0, 2**40)])
     assert noting.launches[-1][1] == 41

@@ -66,6 +66,14 @@ def test_it_runs_without_a_gpu(name, said, shown, tmp_path, monkeypatch, capsys)
     )
 
 
+def test_attention_has_24_shapes_of_each_benchmark():
+    listed = typed("bench", str(FOLDER / "11_attention.py"), "--list", "--json")
+    assert {name: len(points) for name, points in json.loads(listed.stdout).items()} == {
+        "sgemm": 24,
+        "bmm": 24,
+    }
+
+
 def test_declared_benchmarks_are_listed_without_a_gpu():
     listed, found = (
         typed("bench", str(FOLDER / "06_benchmarks.py"), "--list", *more)
