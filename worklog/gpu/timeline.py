@@ -24,6 +24,7 @@ from worklog.kernel.nvrtc import nvidia_library
 
 # Of timeline.cu, without their prefix
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")
+NOT_READY = 600  # driver_types.h, cudaErrorNotReady
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM = 8
@@ -142,8 +143,14 @@ class CudaTimeline:
         self._events[slot].record(self.device.stream)
 
     def is_reached(self, slot: int) -> bool:
-        """Return whether the GPU has reached event `slot`, without waiting for it."""
-        return bool(self._events[slot].done)
+        """Return whether the GPU has reached event `slot`, without waiting for it.
+
+        Raises LaunchFailed if work failed: Event.done would stay False.
+        """
+        status = cupy.cuda.runtime.eventQuery(self._events[slot].ptr)
+        if status not in (0, NOT_READY):
+            self.synchronize()
+        return bool(status == 0)
 
     def synchronize(self) -> None:
         """Wait for the stream.
