@@ -31,7 +31,7 @@ BLURRED = 0.02  # of the time between the two steps: the largest uncertainty of 
 BATCH_US = 5_000.0  # work that is enqueued at once
 MOST_IN_A_BATCH = 4096
 POLL_S = 0.001
-HOST_BOUND = 1.2  # x the host time to launch: the GPU waits for the host between shorter launches
+HOST_BOUND = 1.5  # x the host time to launch: between shorter launches, the GPU may wait
 HOST_LAUNCHES = 16
 HOST_WORK_US = 10_000.0
 # The power reading of some GPUs is a mean over the last second
