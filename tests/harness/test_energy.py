@@ -76,7 +76,7 @@ def test_a_counter_that_is_read_too_rarely_gives_no_number():
 
     def launch() -> None:
         kernel()
-        gpu.machine.pass_host(200_000.0)
+        gpu.machine.pass_host(150_000.0)
 
     energy = launch_energy(gpu, TimedLaunch(launch), 300_000.0, 1.0)
     assert energy.joules is None and "read too rarely" in energy.reason
