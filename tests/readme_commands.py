@@ -35,12 +35,14 @@ class Command:
 # article's.
 COMMANDS = [
     Command("worklog doctor", "NVIDIA"),
+    Command("worklog doctor --energy", "within the tolerance"),
     Command("worklog new mine.cu", "written: mine.cu"),
     Command("worklog check mine.cu --emulate", EMULATED),
     Command("worklog check FOLDER", LIVE, "worklog check ."),
     Command("worklog inspect mine.cu", "emulated"),
     Command("worklog inspect mine.cu --html out.html", "out.html"),
     Command("worklog run mine.cu", LIVE),
+    Command("worklog run mine.cu --energy", "GFLOP/J"),
     Command("worklog run mine.cu --against torch,naive", LIVE),
     Command("worklog run mine.cu --against cublaslt", "of cuBLASLt"),
     Command("worklog run mine.cu --against-revision HEAD~1", LIVE),

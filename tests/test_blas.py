@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import worklog
 from tests.helpers import GPU, integers
-from worklog import blas as module
-from worklog.blas import OnGpu
+from worklog.blas import product as module
+from worklog.blas.product import OnGpu
 from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
 from worklog.kernel.ladder.best import choose
@@ -30,7 +30,7 @@ from worklog.problem import SGEMM, Shape, ctype_of
 
 @pytest.fixture(autouse=True)
 def nothing_said_before():
-    for one in (module.once, module._plan):
+    for one in (module.warn_once, module._plan):
         one.cache_clear()
 
 
@@ -188,7 +188,7 @@ def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypat
         worklog.sgemm(host, host)
     with pytest.raises(
         BadSetting,
-        match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)",
+        match=r"A requires a gradient, and the kernels have none: use worklog\.pytorch\.sgemm",
     ):
         worklog.sgemm(needing, needing)
     torch.is_grad_enabled = lambda: False
@@ -512,5 +512,5 @@ def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
     plan.library = "torch"
-    OnGpu(1, noting, 11, GPU).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
+    OnGpu(1, noting, 11, GPU).launch(plan, [(1.0, 2**20, 2**30, 0.0, 2**40)])
     assert noting.launches[-1][1] == 41

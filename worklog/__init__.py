@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from worklog import tune as tune
     from worklog import viewer as viewer
     from worklog.benchmarks.declare import bench as bench
+    from worklog.blas import pytorch as pytorch
     from worklog.blas import sgemm as sgemm
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.clocks import peaks as peaks
@@ -98,6 +99,7 @@ _ROOMS = (
     "viewer",
     "settings",
 )
+_MODULES = {"pytorch": "blas.pytorch"}  # which imports PyTorch
 _HOMES: dict[str, str] = {}
 for _home, _exports in _NAMES.items():
     _HOMES |= dict.fromkeys(_exports, _home)
@@ -115,6 +117,8 @@ def _load(name: str) -> Any:
         return value
     if name in _ROOMS:
         return import_module(f"worklog.{name}")
+    if name in _MODULES:
+        return import_module(f"worklog.{_MODULES[name]}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")
 
 
@@ -123,7 +127,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and would accept 
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, *_ROOMS])
+    return sorted([*_HOMES, *_ROOMS, *_MODULES])
 
 
 def load_ipython_extension(shell: Any) -> None:

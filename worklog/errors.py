@@ -132,6 +132,10 @@ class NoGpu(WorklogError):
     """There is no usable CUDA GPU, or another measurement runs on it."""
 
 
+class NoEnergy(WorklogError):
+    """The energy of a launch can't be measured on this GPU."""
+
+
 class BadSetting(WorklogError):
     """A size, setting, option, problem or name doesn't exist, or its value can't be used."""
 

@@ -120,6 +120,7 @@ class HarnessSettings(PitfallSettings, total=False):
     stopping: str
     graph_launches: int
     hot_ms: float
+    energy_s: float
     sleep_ms: float
     least_share: float
 
@@ -154,6 +155,7 @@ class Harness:
     stopping: str = "interval"
     graph_launches: int = 10
     hot_ms: float = 10.0
+    energy_s: float = 0.0
     sleep_ms: float = 0.0
     least_share: float = 0.0
 
@@ -307,6 +309,10 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "hot_ms": (
         "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
         (0, 1000),
+    ),
+    "energy_s": (
+        "seconds of launches in a row for the joules of a launch; 0 for none",
+        (0, 60),
     ),
     "sleep_ms": (
         "milliseconds that the host sleeps and the GPU idles before each sample",

@@ -20,6 +20,7 @@ from tests.helpers import GPU, measured, product, small_run
 from worklog import plots
 from worklog.cli import figures
 from worklog.cli.figures import markers
+from worklog.cli.options import ENERGY_S
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel.ladder.best import table
 from worklog.plots import gallery
@@ -28,7 +29,7 @@ from worklog.problem.drawn_shapes import drawn
 from worklog.runner import execute, sources
 from worklog.runner.job import Job, ablation_jobs, jobs_of
 from worklog.runner.messages import MeasureOrder
-from worklog.runs import Measurement, Run
+from worklog.runs import CounterCheck, Measurement, Run
 from worklog.runs.sources import runs_dir
 from worklog.settings import PITFALLS, Harness
 
@@ -104,6 +105,31 @@ def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked):
     assert Run.load(Path("here.json")).notes == ["6 shapes drawn: --shapes 6 --seed 3"], (
         "its GPU is the table's"
     )
+
+
+def test_run_asks_for_the_energy_of_a_launch_by_a_flag_or_a_setting(asked):
+    worklog("run", "naive", "--energy")
+    worklog("run", "naive", "--energy", "--set", "energy_s=3")
+    assert [harness.energy_s for _, harness in asked] == [ENERGY_S, 3.0]
+    previews = [
+        json.loads(worklog("run", "naive", "--preview", "--json", *flag).stdout)["seconds"]
+        for flag in ([], ["--energy"])
+    ]
+    assert previews[1] == previews[0] + ENERGY_S
+
+
+@pytest.mark.parametrize("counter_joules", [5000.0, 5300.0])
+def test_doctor_compares_the_energy_counter_with_the_power(counter_joules, monkeypatch):
+    check = CounterCheck(10.0, counter_joules, 5000.0, 900, 20.0, 40.0)
+    monkeypatch.setattr("worklog.cli.harness.checked_energy", lambda seconds: (check, "live · X"))
+    monkeypatch.setattr("worklog.gpu.device.require_gpu", lambda advice: None)
+    monkeypatch.setattr("worklog.gpu.device.gpu", lambda: GPU)
+    result = worklog("doctor", "--energy")
+    assert result.exit_code == (0 if check.agrees else 1)
+    assert result.stdout.startswith("live · X\n") and check.text() in result.stdout
+    document = json.loads(worklog("doctor", "--energy", "--json").stdout)
+    assert document["check"]["counter_joules"] == counter_joules
+    assert document["check"]["difference"] == check.difference
 
 
 def test_a_failed_check_is_shown_and_exits_with_1(asked):

@@ -308,6 +308,8 @@ MISTAKES = [
         "--set needs a live measurement, and there is no GPU here: omit it",
     ),
     ("run naive --out new.json", "--out needs a live measurement"),
+    ("run naive --energy", "--energy needs a live measurement, and there is no GPU here: omit it"),
+    ("doctor --energy", f"{NO_GPU}`worklog doctor` without --energy needs none"),
     (f"run naive --against mine.cu {LAUNCH}", "--against needs a live measurement"),
     ("run naive --against cublaslt", "--against needs a live measurement, and there is no GPU"),
     ("doctor --calibrate --set clocks=locked", "--set needs a live measurement"),
@@ -355,7 +357,7 @@ MISTAKES = [
     ("run naive shared --against-revision HEAD", "--against-revision takes one kernel"),
     (
         "doctor --settings --calibrate",
-        "--settings and --calibrate each show something else: omit one",
+        "--settings, --calibrate and --energy each show something else: omit all but one",
     ),
     ("check naive --watch", "--watch needs a file"),
     ("exploits --emulate --only ' , '", "--only names no exploit"),

@@ -27,6 +27,10 @@ START = {
     "runs_at": None,  # the SM clock, whatever it is locked to
     "refuses": [],
     "calls": [],
+    # What the next readings of the counter (mJ) and of the power (mW) return; the last one stays.
+    # A text is NVML's error, such as that of a card without a counter.
+    "energy": [0],
+    "power": [0],
     "memories": [3201, 1593],
     "clocks": [1980, 1965, 1800, 1785, 1770, 1395, 345],
 }
@@ -36,6 +40,10 @@ READINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "nvmlDeviceGetSupportedMemoryClocks": lambda now: now["memories"],
     "nvmlDeviceGetSupportedGraphicsClocks": lambda now: now["clocks"],
     "nvmlDeviceGetPersistenceMode": lambda now: now["persistence"],
+}
+SEQUENCES = {
+    "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetPowerUsage": "power",
 }
 # The name in `calls` and in `refuses`; what a call changes, from its arguments.
 CALLS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {
@@ -75,6 +83,8 @@ def _call(function: str, *arguments: Any) -> Any:
     now = state()
     if function in READINGS:
         return READINGS[function](now)
+    if function in SEQUENCES:
+        return _next(SEQUENCES[function], now)
     name, changes = CALLS[function]
     if name in now["refuses"]:
         raise NVMLError("Insufficient Permissions")
@@ -82,8 +92,23 @@ def _call(function: str, *arguments: Any) -> Any:
     return now.get(name)
 
 
+def _next(name: str, now: dict[str, Any]) -> Any:
+    """Return the next reading of a sequence."""
+    reading, *later = now[name]
+    if later:
+        write(**{name: later})
+    if isinstance(reading, str):
+        raise NVMLError(reading)
+    return reading
+
+
+def stepped(step: int, readings_each: int, readings: int, wraps_at: int = 2**64) -> list[int]:
+    """Return readings of a counter that moves by a step after some readings."""
+    return [reading // readings_each * step % wraps_at for reading in range(readings)]
+
+
 def __getattr__(name: str) -> Any:
-    if name in READINGS or name in CALLS:
+    if name in READINGS or name in CALLS or name in SEQUENCES:
         return partial(_call, name)
     raise AttributeError(name)
 

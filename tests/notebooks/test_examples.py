@@ -36,6 +36,7 @@ def test_it_is_short_and_uses_public_names(path):
             r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped",
         ),
         ("03_torch_function", "needs a GPU: no GPU to measure on", ""),
+        ("10_torch_compile", "needs a GPU: no GPU to measure on", ""),
         (
             "04_find_a_race",
             "",
@@ -63,6 +64,14 @@ def test_it_runs_without_a_gpu(name, said, shown, tmp_path, monkeypatch, capsys)
     assert {path.suffix for path in tmp_path.iterdir()} == (
         {".svg", ".png"} if "draw" in name else set()
     )
+
+
+def test_attention_has_24_shapes_of_each_benchmark():
+    listed = typed("bench", str(FOLDER / "11_attention.py"), "--list", "--json")
+    assert {name: len(points) for name, points in json.loads(listed.stdout).items()} == {
+        "sgemm": 24,
+        "bmm": 24,
+    }
 
 
 def test_declared_benchmarks_are_listed_without_a_gpu():

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import CALIBRATION, compared, measured, product, small_run
 from worklog.kernel.ladder import LADDER
 from worklog.problem import Point, Shape
-from worklog.runs import Measurement, Run, Stage, Verdict, Work
+from worklog.runs import Energy, Measurement, Run, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
 from worklog.runs.statistics import Estimate, LaunchSeries, Samples
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
@@ -106,6 +106,24 @@ def full_run() -> Run:
     for kernel in ("naive", "warptiled"):
         ablate(run, kernel)
     return run
+
+
+def with_energy(run: Run) -> Run:
+    """Return a run whose kernels have an energy, by powers from 300 to 700 W.
+
+    shared has a reason instead, and coalesced nothing.
+    """
+    measurements = []
+    for number, m in enumerate(run.measurements):
+        assert m.us is not None
+        watts = 300 + 400 * number / len(run.measurements)
+        energy: Energy | None = Energy(watts * m.us * 1e-6, m.us, 100, 1.0, 50)
+        if m.kernel == "shared":
+            energy = Energy(reason="the energy counter went back: it wrapped")
+        if m.kernel == "coalesced":
+            energy = None
+        measurements.append(replace(m, energy=energy))
+    return replace(run, measurements=measurements)
 
 
 LENGTHS = (1, 2, 5, 10, 30, 100, 1000)

@@ -148,6 +148,16 @@ CASES = {
     "ladder at another size": Case(
         lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"
     ),
+    "energy": Case(
+        lambda: runs.with_energy(runs.ladder_run()).plot.energy(),
+        "autotuned computes 88.4 GFLOP per joule, 1.12 times as many as cuBLAS | cuBLAS 78.7 | "
+        "the energy counter went back: it wrapped | "
+        "not measured: `worklog run --energy` measures it",
+    ),
+    "energy without cuBLAS": Case(
+        lambda: runs.with_energy(make_run(measured("naive", 4096))).plot.energy(),
+        absent="times as many",
+    ),
     "both ladders": Case(
         lambda: plots.ladders(runs.both()),
         "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor "
@@ -481,6 +491,11 @@ def test_the_recordings_are_drawn_without_overlaps():
         (lambda: plots.roofline(full_run(), 100), "size 100, only at 256, .*--size 100"),
         (lambda: plots.roofline(replace(full_run(), kernels={})), "no rung with a tile"),
         (lambda: plots.ladders(full_run()), "no kernel FP32 on tensor cores was measured"),
+        (lambda: full_run().plot.energy(), "the run has no energy: .*`worklog run --energy`"),
+        (
+            lambda: runs.with_energy(runs.ladder_run()).plot.energy(512),
+            "no energy at size 512, only at 4096",
+        ),
         (lambda: plots.accuracy(swept()), "error at size 4096"),
         (lambda: plots.sizes(make_run(measured("naive"))), "measure two values"),
         (lambda: plots.ablation(make_run()), "`worklog ablate"),

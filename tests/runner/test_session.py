@@ -4,14 +4,17 @@ What depends on no size is launched once, and the box stays stated.
 """
 
 import pytest
+from pytest import approx
 
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
-from tests.virtual.session import VirtualSession
+from tests.virtual.session import QUICK, VirtualSession
 from worklog.gate import SgemmChecker
 from worklog.gate.edges import EDGE_SHAPES
 from worklog.kernel import Kernel
 from worklog.problem import Shape
+from worklog.runner.job import product_job
+from worklog.runner.worker import measure_job
 from worklog.runs import Verdict
 
 ONCE = {
@@ -39,6 +42,14 @@ def session():
     names = ("product", "wrong_in_small_ones")
     kernels = [Kernel.from_function(f"{__file__}:{name}", name=name) for name in names]
     return VirtualSession(xp.machine, *kernels)
+
+
+def test_a_job_with_energy_has_the_joules_of_a_launch_in_a_row(session):
+    m = measure_job(session, product_job("product", 64), QUICK.but(energy_s=0.2))
+    assert m.status == "measured" and m.energy is not None and m.no_energy == ""
+    assert m.watts == approx(500.0, rel=0.05)
+    assert m.joules == approx(500.0 * 1e-6 * m.energy.us, rel=0.05)
+    assert m.energy.us == approx(m.hot.value, rel=0.05)
 
 
 def details(verdict: Verdict) -> dict[str, str]:

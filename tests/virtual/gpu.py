@@ -25,6 +25,29 @@ BURN_FLOPS_PER_US = 60e6
 FETCHED = 8
 
 
+class VirtualCounter:
+    """NVML's energy counter and power reading, as worklog.gpu.energy has them."""
+
+    def __init__(self, gpu: "VirtualGpu") -> None:
+        self.gpu = gpu
+        self.reason: str | None = None
+
+    def millijoules(self) -> int | None:
+        return self._read(self.gpu.counter)
+
+    def milliwatts(self) -> int | None:
+        return self._read(self.gpu.power)
+
+    def _read(self, at: Callable[[float], int]) -> int | None:
+        if self.reason is not None:
+            return None
+        try:
+            return at(self.gpu.host_us())
+        except ValueError as error:
+            self.reason = f"NVML: {error}"
+            return None
+
+
 @dataclass
 class VirtualGpu:
     """Times in microseconds, clocks in MHz, each gremlin as a number."""
@@ -58,6 +81,10 @@ class VirtualGpu:
     cold_code_us: float = 0.0  # what a kernel takes longer after one of another module
     event_slope: float = 1.0  # microseconds that events count for a true one
     flush_evicts: bool = True
+    # NVML's energy counter in mJ and its power in mW at a simulated time: 500 W, steps of 20 ms.
+    # A ValueError is NVML's error.
+    counter: Callable[[float], int] = lambda now: int(now // 20e3) * 10_000
+    power: Callable[[float], int] = lambda now: 500_000
     seed: int = 0
     gpu: Gpu = GPU
 
@@ -68,6 +95,7 @@ class VirtualGpu:
             None  # start and end in ns of what ran, if it is listed
         )
         self.watch = SimpleNamespace(reason=None, reasons=lambda: self.mask(self.machine.host_now))
+        self.energy = VirtualCounter(self)
         self.remarks: list[str] = []
         self.log: list[str] = []
         self.launches = 0
@@ -196,7 +224,13 @@ class VirtualGpu:
 
         self.machine.enqueue(0.0, stamp, self.stream)
 
+    def is_reached(self, slot: int) -> bool:
+        self.machine.busy(self.stream)  # lets the device run up to now
+        return slot in self._events
+
     def record_event(self, slot: int) -> None:
+        self._events.pop(slot, None)
+
         def record() -> None:
             self._events[slot] = self.machine.device_now
 

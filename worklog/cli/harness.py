@@ -30,13 +30,15 @@ from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure, sources
 from worklog.runner.job import ABLATION_SIZES
-from worklog.runner.session import calibrated
+from worklog.runner.session import calibrated, checked_energy
 from worklog.runs.comparison import open_comparison
 from worklog.runs.effects import effects, effects_text
 from worklog.runs.files import not_writable
 from worklog.runs.nvml import reason_names
 from worklog.runs.sources import CHAPTERS, forced_source, live_runs, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
+
+CHECK_S = 10.0  # of the energy counter
 
 
 @click.command()
@@ -184,9 +186,20 @@ def peers(
     is_flag=True,
     help="Measure the harness: overhead, noise, L2 flush, peaks.",
 )
+@click.option(
+    "--energy",
+    "checks_energy",
+    is_flag=True,
+    help=(
+        f"Compare NVML's energy counter with the integral of its power samples, over {CHECK_S:.0f} "
+        "s of multiply-adds (GPU). Exits with 1 if they disagree."
+    ),
+)
 @options.HARNESS
 @options.JSON
-def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> None:
+def doctor(
+    settings: bool, calibrate: bool, checks_energy: bool, harness: Harness, as_json: bool
+) -> None:
     """Show what is installed and what is missing.
 
     Also shows what a missing part costs, and how to get it.
@@ -195,14 +208,24 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
     flush works, and the ceilings of this GPU. Without a GPU, it shows the recording. Of the
     settings, it accepts only the clocks.
     """
-    if settings and calibrate:
-        raise BadSetting("--settings and --calibrate each show something else: omit one")
+    if settings + calibrate + checks_energy > 1:
+        raise BadSetting(
+            "--settings, --calibrate and --energy each show something else: omit all but one"
+        )
     if harness.but(clocks="watched") != Harness() or (harness != Harness() and not calibrate):
         raise BadSetting(
             "--set takes only clocks here, with --calibrate, which uses the unbiased harness"
         )
     document: Any
-    if calibrate:
+    has_failed = False
+    if checks_energy:
+        device.require_gpu("`worklog doctor` without --energy needs none")
+        check, label = checked_energy(CHECK_S)
+        document = {"kind": "energy", "schema": 1, "label": label, "device": asdict(device.gpu())}
+        document |= {"check": {**asdict(check), "difference": check.difference}}
+        text = f"{label}\n{check.text()}"
+        has_failed = not check.agrees
+    elif calibrate:
         document, text = _calibration(harness)
     elif settings:
         document = [asdict(pitfall) for pitfall in PITFALLS]
@@ -219,6 +242,8 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
                 lines.append(f"    {advice}")
         text = "\n".join(lines)
     options.show(document, text, as_json)
+    if has_failed:
+        sys.exit(1)
 
 
 def _calibration(harness: Harness) -> tuple[dict[str, Any], str]:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]
 OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that solutions take
+WITH_ENERGY = "worklog.energy"  # in the context of a command: whether --energy was typed
+ENERGY_S = 1.0  # of the loop that --energy adds
 DIGITS = 18
 MAX_WHOLE = 10**DIGITS - 1  # the emulator's core and a run's file count in 64 bits
 
@@ -167,6 +169,19 @@ def _shapes(lists: Sequence[str]) -> list[Shape]:
     return shapes
 
 
+def _harness(context: click.Context, _: click.Parameter, settings: Sequence[str]) -> Harness:
+    """Return the harness of --set, and of --energy, which was read before."""
+    harness = Harness().but(**parse_settings(settings))
+    if context.meta.get(WITH_ENERGY) and not harness.energy_s:
+        return harness.but(energy_s=ENERGY_S)
+    return harness
+
+
+def _keep_energy(context: click.Context, _: click.Parameter, has_energy: bool) -> None:
+    """Keep --energy for the harness."""
+    context.meta[WITH_ENERGY] = has_energy
+
+
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
 )
@@ -174,12 +189,23 @@ HARNESS = click.option(
     "--set",
     "harness",
     multiple=True,
-    callback=lambda _, __, settings: Harness().but(**parse_settings(settings)),
+    callback=_harness,
     metavar="SETTING=VALUE",
     shell_complete=name_completer(_biased_settings()),
     help=(
         "Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor "
         "--settings`)."
+    ),
+)
+ENERGY = click.option(
+    "--energy",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_energy,
+    help=(
+        "Also measure the joules of a launch, by NVML's counter of the whole board, during "
+        f"launches in a row: {ENERGY_S:g} s or more for each kernel and size."
     ),
 )
 SIZES = click.option(

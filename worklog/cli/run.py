@@ -77,6 +77,7 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), *LIBRAR
     help='Cases of --problem to run: a name, or "n=*".',
 )
 @options.launch
+@options.ENERGY
 @click.option(
     "--preview",
     is_flag=True,
@@ -138,13 +139,14 @@ def run(
     jobs, user_kernels = jobs_of(chosen or None, sizes, against=baselines)
     order = execute.order_of(jobs, harness, user_kernels)
     if preview:
-        _preview(jobs, user_kernels, as_json)
+        _preview(jobs, user_kernels, SECONDS_EACH + harness.energy_s, as_json=as_json)
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
     _require_gpu_for_user_kernels(names, chosen)
     if len(rungs) < len(chosen) or options.live_wanted(
         out=out,
+        energy=harness.energy_s,
         set=harness != Harness().but(**biased),
         **{"against-revision": revision},
         against=baselines,
@@ -235,7 +237,9 @@ def _choose(
     return chosen, [kernel for kernel in baselines if kernel != CUBLAS]
 
 
-def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool) -> None:
+def _preview(
+    jobs: Sequence[Job], user_kernels: Sequence[Kernel], seconds_each: float, *, as_json: bool
+) -> None:
     """Print what would be measured, and how long it takes. Loads host functions."""
     for kernel in user_kernels:
         kernel.require_loadable()
@@ -243,7 +247,7 @@ def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool)
     for job in jobs:
         row = {"kernel": job.kernel, "against": [*job.against], "set": job.pitfalls}
         rows.append({**row, **asdict(job.shape)})
-    seconds = SECONDS_EACH * len(jobs)
+    seconds = seconds_each * len(jobs)
     text = f"{len(jobs)} measurement{'' if len(jobs) == 1 else 's'}, about {spoken(seconds)}"
     options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
 

@@ -19,10 +19,12 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.clocks import clocks_between
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
+from worklog.gpu.energy import EnergyCounter
 from worklog.kernel.nvrtc import nvidia_library
 
 # Of timeline.cu, without their prefix
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")
+NOT_READY = 600  # driver_types.h, cudaErrorNotReady
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM = 8
@@ -54,6 +56,7 @@ class CudaTimeline:
         self.gpu = gpu()
         self.l2_bytes = self.gpu.l2_bytes
         self.watch = ClockWatch()
+        self.energy = EnergyCounter()
         self.remarks: list[str] = []
         source = (Path(__file__).parent / "timeline.cu").read_text(encoding="utf-8")
         module = cupy.RawModule(code=source, options=("-std=c++17",))
@@ -138,6 +141,16 @@ class CudaTimeline:
         while len(self._events) <= slot:
             self._events.append(cupy.cuda.Event())
         self._events[slot].record(self.device.stream)
+
+    def is_reached(self, slot: int) -> bool:
+        """Return whether the GPU has reached event `slot`, without waiting for it.
+
+        Raises LaunchFailed if work failed: Event.done would stay False.
+        """
+        status = cupy.cuda.runtime.eventQuery(self._events[slot].ptr)
+        if status not in (0, NOT_READY):
+            self.synchronize()
+        return bool(status == 0)
 
     def synchronize(self) -> None:
         """Wait for the stream.

@@ -14,11 +14,12 @@ from worklog.harness.batches import (
     nothing,
 )
 from worklog.harness.calibration import calibrate, certificate
+from worklog.harness.energy import check_counter
 from worklog.harness.sampling import ONE_PLACEMENT, LoopResult, off_the_lock, time_in_turn
 from worklog.settings import WALL_CLOCK, Harness
 
 __all__ = [
     "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "LoopResult", "Stopwatch", "TimedLaunch",
-    "blocked", "calibrate", "certificate", "cross_check", "input_sets", "nothing", "off_the_lock",
-    "time_in_turn",
+    "blocked", "calibrate", "certificate", "check_counter", "cross_check", "input_sets", "nothing",
+    "off_the_lock", "time_in_turn",
 ]  # fmt: skip

@@ -20,7 +20,9 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.harness import batches
 from worklog.harness.batches import LONGEST_BATCH, Launch, TimedLaunch, Turns
+from worklog.harness.energy import launch_energy
 from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
+from worklog.runs import Energy
 from worklog.runs.nvml import throttled
 from worklog.runs.statistics import PILOT, Sample, Samples, estimate_of, median, paired_ratio
 from worklog.runs.text import duration
@@ -61,6 +63,7 @@ class LoopResult:
     converged: bool = False
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
+    energy: Energy | None = None  # of the first launch; None if the harness doesn't ask for it
 
     def us(self, statistic: str, side: int = 0) -> float:
         """Return the µs of a kernel's launches that count, as read."""
@@ -119,6 +122,8 @@ def time_in_turn(
         kernels=[launch.kernels() for launch in timed],
         throttle_mask=loop.throttle_mask,
     )
+    if harness.energy_s:
+        reading.energy = loop.energy()
     placements = len(set(reading.samples.placements()))
     if mover and placements < PILOT:
         reading.degradations.append(
@@ -322,6 +327,16 @@ class _Sampling:
         if hot_us:  # one more launch that is checked: a kernel may have stopped computing
             self.check_once()
         return hot_us
+
+    def energy(self) -> Energy:
+        """Measure the energy of the first launch, after all samples."""
+        launch = self.launches[0]
+        median_us = float(np.median([sample.us for sample in self.samples[0]]))
+        energy = launch_energy(
+            self.timeline, launch, median_us * launch.count, self.harness.energy_s
+        )
+        self.check_once()  # the kernel may have stopped computing in the row
+        return energy
 
     def sample(self, sides: Sequence[int], first: Turns) -> bool:
         """Take batches until the first launch's median is known, or a limit is reached.

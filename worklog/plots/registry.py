@@ -11,6 +11,7 @@ from worklog.plots.charts.ablation import ablation
 from worklog.plots.charts.accuracy import accuracy
 from worklog.plots.charts.calibration import calibration
 from worklog.plots.charts.cards import cards
+from worklog.plots.charts.energy import energy
 from worklog.plots.charts.ladder import ladder
 from worklog.plots.charts.ladders import ladders
 from worklog.plots.charts.lines import lines, sizes
@@ -33,6 +34,7 @@ class Plots:
     def __init__(self, run: Run) -> None:
         self.ladder = partial(ladder, run)
         self.ladders = partial(ladders, run)
+        self.energy = partial(energy, run)
         self.sizes = partial(sizes, run)
         self.lines = partial(lines, run)
         self.roofline = partial(roofline, run)
@@ -70,10 +72,12 @@ FIGURES: dict[str, Callable[[Run], Any]] = {
 
 
 def charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
-    """Return the run's figures, ablations and lines of benchmarks, by name."""
+    """Return the run's figures, energy, ablations and lines of benchmarks, by name."""
     charts: dict[str, Callable[[], Drawing]] = {
         name: partial(draw, run) for name, draw in FIGURES.items()
     }
+    if any(m.energy for m in run.select() if m.shape):  # most runs don't measure it
+        charts["energy"] = partial(energy, run)
     for kernel in in_order(sorted({m.kernel for m in run.measurements if m.changed})):
         charts[f"ablation_{kernel}"] = partial(ablation, run, kernel)
     if not any(m.changed for m in run.measurements):

@@ -100,7 +100,7 @@ def _time(
 
     Returns their times over cuBLAS's by name, and why some can't be used: a timed launch was wrong.
     """
-    harness = harness.but(hot_ms=0.0, least_share=0.0)
+    harness = harness.but(hot_ms=0.0, energy_s=0.0, least_share=0.0)
     names = [candidate.name for candidate in candidates]
     loop = loop_on(
         session,

@@ -14,6 +14,7 @@ import msgspec
 
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import require_gpu
+from worklog.harness.energy import LONGEST
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import Job, algorithms_of
@@ -182,15 +183,15 @@ def _first_group(jobs: Sequence[Job], user_kernels: Mapping[str, Kernel]) -> lis
 def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S) -> float:
     """Return the seconds after which a measurement of any of the jobs counts as hung.
 
-    They are the longest budget, the time of the gate and timeout_s. A baseline whose algorithm is
-    chosen needs the budget of another loop.
+    They are the longest budget, the loop for the energy, the time of the gate and timeout_s. A
+    baseline whose algorithm is chosen needs the budget of another loop.
     """
     budgets_s = []
     for job in jobs:
         choices = sum(algorithms_of(name) is not None for name in job.against)
         budgets_s.append((1 + choices) * harness.but(**dict(job.changed)).budget_s)
     sizes_bytes = [sum(job.point.matrix_bytes) for job in jobs]
-    timeout_s += max([harness.budget_s, *budgets_s])
+    timeout_s += max([harness.budget_s, *budgets_s]) + LONGEST * harness.energy_s
     return timeout_s + GATE_S_PER_BYTE * max([0, *sizes_bytes])
 
 

@@ -94,4 +94,5 @@ def measurement(
         degradations=tuple(degradations),
         witnesses=prepared.witnesses,
         choices=prepared.choices,
+        energy=reading.energy,
     )

@@ -20,14 +20,14 @@ from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
-from worklog.harness import Harness, Launch, blocked, calibrate, off_the_lock
+from worklog.harness import Harness, Launch, blocked, calibrate, check_counter, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Point, Shape
 from worklog.problem.formats import SINGLE, Types
 from worklog.runner.job import Job, algorithms_of
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
-from worklog.runs import CUBLAS, Calibration, Choice, Stage, Verdict
+from worklog.runs import CUBLAS, Calibration, Choice, CounterCheck, Stage, Verdict
 from worklog.runs.files import tool
 from worklog.runs.statistics import event_overhead_us
 
@@ -305,3 +305,20 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
         notes = [*notes, remark]
     label = runs.source_label("live", gpu().name, setting, datetime.now(UTC).isoformat())
     return calibration, label, notes
+
+
+def checked_energy(seconds: float) -> tuple[CounterCheck, str]:
+    """Compare this GPU's energy counter with the integral of its power samples.
+
+    Returns the comparison and its label.
+
+    Raises NoGpu, and NoEnergy if NVML can't read either.
+    """
+    require_gpu()
+    from worklog.gpu.cuda import CudaDevice
+    from worklog.gpu.timeline import CudaTimeline
+
+    with alone_on_the_gpu():
+        check = check_counter(CudaTimeline(CudaDevice()), seconds)
+    created = datetime.now(UTC).isoformat()
+    return check, runs.source_label("live", gpu().name, "watched", created)

@@ -8,7 +8,9 @@ other modules are imported only inside this room.
 
 from worklog.runs.facts import (
     Calibration,
+    CounterCheck,
     Counters,
+    Energy,
     ErrorMap,
     Gpu,
     NeverRan,
@@ -42,7 +44,9 @@ __all__ = [
     "Calibration",
     "Choice",
     "Context",
+    "CounterCheck",
     "Counters",
+    "Energy",
     "ErrorMap",
     "Gpu",
     "Measurement",

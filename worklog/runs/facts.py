@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.runs.files import Count, Positive
+from worklog.runs.files import Count, Positive, Whole
 from worklog.runs.text import Bar, Displayable, Table
 
 # FP32 lanes of a multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic
@@ -385,3 +385,60 @@ class Calibration:
                 f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2"
             )
         return remarks
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of a launch, by NVML's counter during launches in a row with a warm L2.
+
+    The counter is of the whole board: memory, voltage regulators and idle power are in the number.
+    """
+
+    joules: Positive | None = None  # of one launch; None if `reason` says why
+    us: Positive | None = None  # of one launch, in this loop
+    launches: Whole = 0
+    seconds: float = 0.0  # from the first to the last step of the counter that counts
+    steps: Whole = 0  # of the counter, in this time
+    reason: str = ""  # why there is no number
+
+    @property
+    def watts(self) -> float | None:
+        """The power of the board in the loop."""
+        return 1e6 * self.joules / self.us if self.joules and self.us else None
+
+
+@dataclass(frozen=True)
+class CounterCheck:
+    """NVML's energy counter, compared with the integral of power samples."""
+
+    TOLERANCE: ClassVar[float] = 0.05
+
+    seconds: float
+    counter_joules: float
+    integral_joules: float
+    power_samples: int
+    step_ms: float  # the median step of the counter
+    longest_step_ms: float
+
+    @property
+    def difference(self) -> float:
+        """The counter over the integral, minus 1."""
+        return self.counter_joules / self.integral_joules - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the counter and the integral agree within the tolerance."""
+        return abs(self.difference) <= self.TOLERANCE
+
+    def text(self) -> str:
+        """Describe the comparison."""
+        verdict = "within" if self.agrees else "outside of"
+        return (
+            f"energy counter:         {self.counter_joules:.1f} J in {self.seconds:.2f} s, "
+            f"{self.counter_joules / self.seconds:.1f} W\n"
+            f"integral of the power:  {self.integral_joules:.1f} J, {self.power_samples} samples\n"
+            f"difference:             {100 * self.difference:+.2f} %, {verdict} the tolerance of "
+            f"{self.TOLERANCE:.0%}\n"
+            f"steps of the counter:   {self.step_ms:.1f} ms (median), "
+            f"{self.longest_step_ms:.1f} ms (longest)"
+        )

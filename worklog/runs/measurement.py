@@ -11,7 +11,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.problem import Point, Shape
-from worklog.runs.facts import Calibration, Gpu, Verdict
+from worklog.runs.facts import Calibration, Energy, Gpu, Verdict
 from worklog.runs.files import Positive, Whole
 from worklog.runs.statistics import Estimate, Samples, median, paired_ratio
 from worklog.runs.text import (
@@ -19,6 +19,7 @@ from worklog.runs.text import (
     Cell,
     Table,
     duration,
+    format_energy,
     format_half_width,
     format_ratio,
     format_si,
@@ -29,6 +30,11 @@ CUBLAS = "cuBLAS"  # the baseline of matrix products: what the library chooses b
 CUBLASLT = "cuBLASLt"  # a further baseline: the fastest of the algorithms that it offers
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 COLUMNS = 9  # of a table of matrix products with cuBLAS; they are shown even if they are empty
+NO_ENERGY = "not measured: `worklog run --energy` measures it"
+ENERGY_LABEL = (
+    "energy: of a launch in a row with a warm L2, from NVML's counter of the whole board, memory "
+    "and idle power included"
+)
 NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
@@ -163,6 +169,7 @@ class Measurement:
     roof: the whole of which of_roof is a share
     witnesses: microseconds of a launch with a warm L2 by the wall clock, if it was cross-checked;
         or the reason why there is no reading
+    energy: of a launch, or why there is no number; None if it wasn't measured
     ran: in a sweep, the card and the time
     context: of its run
 
@@ -171,6 +178,7 @@ class Measurement:
     of_roof: TFLOP/s as a share of the roof
     of_copy: GB/s as a share of a copy's measured rate
     of_memory_peak: GB/s as a share of the memory's theoretical rate
+    joules, watts: energy of a launch in a row, and the board's power meanwhile
 
     Intervals are 95 %. Each number is None if it isn't known.
     """
@@ -190,6 +198,7 @@ class Measurement:
     witnesses: dict[str, float | str] = field(default_factory=dict)
     ran: Ran | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
+    energy: Energy | None = None
     context: Context | None = field(default=None, compare=False)
 
     @property
@@ -238,6 +247,8 @@ class Measurement:
     ratio = Number("first.value")
     ratio_low = Number("first.low")
     ratio_high = Number("first.high")
+    joules = Number("energy.joules")
+    watts = Number("energy.watts")
     of_roof = Number("tflops", "roof.tflops")
     of_copy = Number("gbs", "context.calibration.copy_gbs")
     of_memory_peak = Number("gbs", "context.gpu.memory_peak_gbs")
@@ -268,6 +279,18 @@ class Measurement:
     def tflops(self) -> float | None:
         """TFLOP/s, if the work is known."""
         return self.work.flops / self.us / 1e6 if self.work.flops and self.us else None
+
+    @property
+    def gflop_per_joule(self) -> float | None:
+        """GFLOP per joule, if the work and the energy are known."""
+        return self.work.flops / self.joules / 1e9 if self.work.flops and self.joules else None
+
+    @property
+    def no_energy(self) -> str:
+        """The reason why the energy of a launch isn't known; "" if it's known."""
+        if self.joules is not None:
+            return ""
+        return self.energy.reason if self.energy else NO_ENERGY
 
     @property
     def gbs(self) -> float | None:
@@ -402,16 +425,28 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
             **shares,
             **_share_of_peak(m),
             "SM MHz": mhz, "registers": "" if registers is None else str(registers),
+            **_energy_cells(m),
         }  # fmt: skip
     if not is_measured:
         time["time"] = m.status
     row: dict[str, Cell] = {**time, **_rates(m), **share_cells(m), "SM MHz": mhz}
+    row |= _energy_cells(m)
     if not m.axes:
         return {"benchmark": m.kernel, **row}
     axes: dict[str, Cell] = {
         f"axis {name}" if name in row else name: str(value) for name, value in m.axes.items()
     }
     return {**axes, **row}
+
+
+def _energy_cells(m: Measurement) -> dict[str, Cell]:
+    """Return the energy of a launch and its GFLOP per joule; empty if it wasn't measured."""
+    if m.energy is None:
+        return {}
+    if m.joules is None:
+        return {"energy": "–", "GFLOP/J": ""}
+    efficiency = "" if m.gflop_per_joule is None else f"{m.gflop_per_joule:.4g}"
+    return {"energy": format_energy(m.joules), "GFLOP/J": efficiency}
 
 
 def _gate(m: Measurement) -> str:
@@ -460,6 +495,8 @@ def facts(m: Measurement) -> Table:
     if m.hot:
         text = f"{duration(m.hot.value, padded=True)}, launches in a row with a warm L2"
         rows.append(("hot", text))
+    if m.energy:
+        rows.append(("energy", _energy_fact(m)))
     if m.of_ceiling is not None:
         rows.append(("of FP32 ceiling", Bar(f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)))
     if not m.point.is_product:
@@ -473,6 +510,14 @@ def facts(m: Measurement) -> Table:
     rows += [(name, str(choice)) for name, choice in m.choices.items()]
     rows += [("degraded", degradation) for degradation in m.degradations]
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)
+
+
+def _energy_fact(m: Measurement) -> str:
+    """Return the energy of a launch with its power, or why there is no number."""
+    if m.joules is None or m.watts is None:
+        return f"– ({m.no_energy})"
+    rate = "" if m.gflop_per_joule is None else f", {m.gflop_per_joule:.4g} GFLOP/J"
+    return f"{format_energy(m.joules)}{rate}, {m.watts:.0f} W, launches in a row, whole board"
 
 
 def _scatter(m: Measurement) -> str:

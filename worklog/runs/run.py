@@ -14,6 +14,7 @@ from worklog.problem import Shape
 from worklog.runs.measurement import (
     COLUMNS,
     CUBLAS,
+    ENERGY_LABEL,
     Measurement,
     cells,
     changed_words,
@@ -44,10 +45,11 @@ LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
 )
+ENERGY_COLUMNS = ("joules", "gflop_per_joule", "watts")
 # Columns of a frame: fields of a measurement with the same name, and paths to other fields.
 COLUMNS_OF_FRAME = (
     "status", "reason", "us", "us_low", "us_high", "tflops", "baseline", "ratio", "ratio_low", "ratio_high",
-    "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
+    "joules", "gflop_per_joule", "watts", "no_energy", "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
 )  # fmt: skip
 PARTS = dict(
     us_process="time.process", datapath="roof.datapath",
@@ -234,6 +236,8 @@ class Run(RunRecord):
         """Return the remarks on a measurement that other measurements may share."""
         remarks = [f"{name}: {choice}" for name, choice in m.choices.items()]
         remarks += m.degradations
+        if m.energy:
+            remarks.append(f"energy: {m.no_energy}" if m.no_energy else ENERGY_LABEL)
         if m.verdict:
             remarks += m.verdict.notes
         if (m.of_ceiling or 0.0) > 1:
@@ -249,6 +253,8 @@ class Run(RunRecord):
         column has the name of an axis, the axis's column is "axis us", for example. For further
         baselines, there is a column "of NAME", and "algorithm of NAME" if one was chosen for it.
         clock_off: see clock_off().
+        joules, gflop_per_joule, watts: of a launch in a row (see worklog.runs.Energy), NaN if
+            no_energy says why
 
         Example, of the run's own harness:
         `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
@@ -256,7 +262,9 @@ class Run(RunRecord):
         import pandas
 
         rows = self.rows()
-        return pandas.DataFrame(rows, columns=None if rows else frame_columns())
+        frame = pandas.DataFrame(rows, columns=None if rows else frame_columns())
+        # Without any number, pandas would keep None, which isn't NaN.
+        return frame.astype(dict.fromkeys(ENERGY_COLUMNS, float))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of frame(), each with all columns."""

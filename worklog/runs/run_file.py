@@ -452,6 +452,8 @@ def _with_shape_or_axes(m: Measurement) -> dict[str, Any]:
     reason = parts.pop("reason")
     if not m.choices:
         del parts["choices"]
+    if m.energy is None:
+        del parts["energy"]
     problem = None if m.point.is_product else m.point.problem or None
     place = {"shape": m.shape, "status": status, "reason": reason, "axes": m.axes}
     return {"kernel": kernel, "problem": problem, **place, **parts}

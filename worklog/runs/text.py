@@ -207,6 +207,14 @@ def duration(microseconds: float, *, padded: bool = False) -> str:
     return f"{digits} {unit}"
 
 
+def format_energy(joules: float) -> str:
+    """Return an energy in the unit that suits it: 1.234 J, 45.60 mJ, 812.0 µJ."""
+    for unit, scale in (("J", 1.0), ("mJ", 1e-3)):
+        if joules >= scale:
+            return f"{joules / scale:#.4g}".rstrip(".") + f" {unit}"
+    return f"{joules / 1e-6:#.4g}".rstrip(".") + " µJ"
+
+
 def a_few(names: Iterable[str], limit: int = 3) -> str:
     """Return the first names, and the number of the others."""
     listed = [*names]

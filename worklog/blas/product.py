@@ -11,14 +11,17 @@ import ctypes
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache, lru_cache, partial
 from math import inf
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from worklog.blas.batch import Stack, are_joinable, batch_count, require_apart
+from worklog.blas.layout import Layout, orders, read
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
 from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
@@ -31,15 +34,10 @@ from worklog.runs import Gpu
 Mode = Literal["fp32", "split"]
 MODES: dict[Mode, str] = {"fp32": "best", "split": "split"}
 ACCESS_BYTES = 16  # bytes, of a kernel's widest access
-MAX_SIZE = 2**31 - 1  # the kernels' parameters are int
 MAX_EMULATED = Shape.of(512).flops
 MAX_PLANS = 1024
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
-FLOAT32 = np.dtype(np.float32)
 
-# An array without its address: "numpy", "cupy" or "torch"; the number of its GPU, None for the
-# host; its sizes; its strides, in elements for PyTorch and in bytes for the other libraries.
-Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
 
 
@@ -66,6 +64,11 @@ def sgemm(
     others, "split" takes best and warns once, and a kernel is an error. NumPy arrays are multiplied
     on the emulator, up to 512 x 512 x 512.
 
+    A batch: A or B, or both, with three dimensions, B x M x K and B x K x N; a matrix is for all
+    products, and C has three dimensions. Each matrix of a batch is without gaps, at any distance
+    from the next one. If A's matrices lie behind each other and B is one matrix, it is one product;
+    else each product is launched, by one call.
+
     max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error
     (|alpha| |A| |B| + |beta C|) in each element, whatever the matrices hold: best, split, or one
     with sums in double precision, from max_error = 6e-8 on. The bounds (worklog.kernel.ladder.best)
@@ -91,11 +94,13 @@ def sgemm(
     choice: Any = mode if max_error is None else float(max_error)
     if max_error is not None and mode != "fp32":
         raise BadSetting("sgemm: max_error chooses the kernel: omit mode")
-    address_a, layout_a = _read("A", A)
-    address_b, layout_b = _read("B", B)
-    address_c, layout_c = (0, None) if C is None else _read("C", C)
+    address_a, layout_a = read("A", A)
+    address_b, layout_b = read("B", B)
+    address_c, layout_c = (0, None) if C is None else read("C", C)
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
+    if len(layout_a[2]) == 3 or len(layout_b[2]) == 3:
+        return cast(Matrix, _multiply_batch(A, B, C, alpha=alpha, beta=beta, choice=choice))
     units = (
         address_a & -address_a & 255,
         address_b & -address_b & 255,
@@ -104,7 +109,7 @@ def sgemm(
     plan = _plan(choice, alpha != 0, units, layout_a, layout_b, layout_c)
     result: Matrix = _empty(A, plan) if C is None else C
     if C is None:
-        address_c, _ = _read("C", result)
+        address_c, _ = read("C", result)
         if address_c & 255:  # by a user's allocator
             units = (units[0], units[1], address_c & -address_c & 255)
             plan = _plan(choice, alpha != 0, units, layout_a, layout_b, None)
@@ -114,10 +119,66 @@ def sgemm(
     if plan.place and c_bytes:
         if plan.swapped:
             address_a, address_b = address_b, address_a
-        plan.place.launch(plan, factor, address_a, address_b, beta, address_c)
+        plan.place.launch(plan, [(factor, address_a, address_b, beta, address_c)])
     elif c_bytes:
-        _emulate(plan, factor, A, B, beta, result)
+        _emulate(plan, factor, A, B, beta=beta, c=result)
     return result
+
+
+def _multiply_batch(
+    A: Any, B: Any, C: Any | None, *, alpha: float, beta: float, choice: Any
+) -> Any:
+    """Multiply a batch: one product if A's rows can be joined, else a product each.
+
+    choice: a mode, a kernel, or the largest error
+    """
+    a = Stack.from_array("A", *read("A", A))
+    b = Stack.from_array("B", *read("B", B))
+    count = batch_count(a, b)
+    plan = _plan(choice, alpha != 0, (a.unit, b.unit, 0), a.layout, b.layout, None)
+    result: Any = _empty(A, plan, count) if C is None else C
+    c = Stack.from_array("C", *read("C", result))
+    c.require_result(count, plan.size)
+    require_apart(c, a, b)
+    if not isinstance(choice, Kernel) and are_joinable(a, b, c):  # a kernel's domain may not hold
+        a = a.joined()
+        c = c.joined()
+        count = 1
+    plan = _plan(choice, alpha != 0, (a.unit, b.unit, c.unit), a.layout, b.layout, c.layout)
+    factor = alpha if plan.reads else 0.0
+    if plan.place and count and c.nbytes:
+        pair = (b, a) if plan.swapped else (a, b)
+        plan.place.launch(plan, _products(count, pair, c, factor=factor, beta=beta))
+    elif count and c.nbytes:
+        _require_short(plan, count)
+        for number in range(count):
+            factors = (a.matrix(A, number), b.matrix(B, number))
+            _emulate(plan, factor, *factors, beta=beta, c=c.matrix(result, number))
+    return result
+
+
+def _products(
+    count: int, factors: tuple[Stack, Stack], c: Stack, *, factor: float, beta: float
+) -> list[tuple[float, ...]]:
+    """Return what a launch takes for each product of a batch: see OnGpu.launch().
+
+    factors: in the order in which the kernel takes them
+    """
+    first, second = factors
+    products = list[tuple[float, ...]]()
+    for number in range(count):
+        addresses = (first.address_of(number), second.address_of(number))
+        products.append((factor, *addresses, beta, c.address_of(number)))
+    return products
+
+
+def _require_short(plan: Plan, count: int = 1) -> None:
+    """Raise BadSetting if the emulator takes too long for so many products."""
+    if count * plan.shape.flops > MAX_EMULATED:
+        products = f"{count} products of {plan.shape}" if count > 1 else f"{plan.shape}"
+        raise BadSetting(
+            f"sgemm: {products} takes too long on the emulator: give CuPy arrays or PyTorch tensors"
+        )
 
 
 def _require_numbers(*numbers: Any) -> None:
@@ -135,16 +196,12 @@ def _require_apart(plan: Plan, address_a: int, address_b: int, address_c: int) -
             raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
 
 
-def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> None:
+def _emulate(plan: Plan, factor: float, a: Any, b: Any, *, beta: float, c: Any) -> None:
     """Multiply NumPy arrays on the emulator.
 
     factor: alpha, or 0 if A and B aren't read
     """
-    if plan.shape.flops > MAX_EMULATED:
-        raise BadSetting(
-            f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch "
-            "tensors"
-        )
+    _require_short(plan)
     if plan.swapped:
         a, b = b, a
     device = EmulatedDevice(races=False)
@@ -154,80 +211,6 @@ def _emulate(plan: Plan, factor: float, a: Any, b: Any, beta: float, c: Any) -> 
     kernel.enqueue(plan.shape, factor, device_a, device_b, beta, device_c)
     target = c.T if plan.swapped else c
     target[...] = device.download(device_c).reshape(target.shape)
-
-
-@lru_cache(maxsize=64)
-def _library(kind: type) -> str:
-    """Return the library of an array's type, "" for types of other objects."""
-    library = kind.__module__.partition(".")[0]
-    is_array = library in ("numpy", "cupy", "torch") and hasattr(kind, "dtype")
-    return library if is_array and hasattr(kind, "T") else ""
-
-
-def _read(name: str, array: Any) -> tuple[int, Layout]:
-    """Return the address of a float32 array's first element, and the array's layout.
-
-    Raises BadSetting for anything else.
-    """
-    library = _library(array.__class__)
-    if not library:
-        raise BadSetting(
-            f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch "
-            "tensor"
-        )
-    torch = sys.modules["torch"] if library == "torch" else None
-    if array.dtype != (torch.float32 if torch else FLOAT32):
-        dtype = str(array.dtype).removeprefix("torch.")
-        raise BadSetting(
-            f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it"
-        )
-    if library == "numpy":
-        return array.ctypes.data, (library, None, array.shape, array.strides)
-    if torch is None:
-        return array.data.ptr, (library, array.device.id, array.shape, array.strides)
-    if not array.is_cuda:
-        raise BadSetting(
-            f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()"
-        )
-    if array.requires_grad and torch.is_grad_enabled():
-        raise BadSetting(
-            f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()"
-        )
-    return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
-
-
-def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
-    """Return whether a matrix is row-major, and whether it is column-major.
-
-    Raises BadSetting if the array isn't a matrix, or has gaps.
-    """
-    library, _, shape, strides = layout
-    if len(shape) != 2:
-        raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
-    rows, columns = shape
-    row_stride, column_stride = strides
-    if max(rows, columns) > MAX_SIZE:
-        raise BadSetting(
-            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MAX_SIZE}"
-        )
-    unit = 1 if library == "torch" else FLOAT_BYTES
-    if not (rows and columns):
-        return True, True
-    # The stride of a dimension of size 1 is arbitrary.
-    steps_by_unit = columns == 1 or column_stride == unit
-    by_rows = steps_by_unit and (rows == 1 or row_stride == columns * unit)
-    steps_by_unit = rows == 1 or row_stride == unit
-    by_columns = steps_by_unit and (columns == 1 or column_stride == rows * unit)
-    if not (by_rows or by_columns):
-        advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
-        if name != "C" and library == "torch":
-            advice = f"give {name}.contiguous()"
-        elif name != "C":
-            advice = f"give {library}.ascontiguousarray({name})"
-        raise BadSetting(
-            f"sgemm: {name} has gaps, as a view of a larger one, and kernels take none: {advice}"
-        )
-    return by_rows, by_columns
 
 
 class Plan:
@@ -262,8 +245,8 @@ class Plan:
         layout_b: Layout,
         layout_c: Layout | None,
     ) -> None:
-        a_by_rows, a_by_columns = _orders("A", layout_a)
-        b_by_rows, b_by_columns = _orders("B", layout_b)
+        a_by_rows, a_by_columns = orders("A", layout_a)
+        b_by_rows, b_by_columns = orders("B", layout_b)
         self.library, device, (m, k), _ = layout_a
         inner, n = layout_b[2]
         if k != inner:
@@ -274,7 +257,7 @@ class Plan:
             c_by_rows = a_by_rows or b_by_rows
             c_by_columns = 1 in (m, n)
         else:
-            c_by_rows, c_by_columns = _orders("C", layout_c)
+            c_by_rows, c_by_columns = orders("C", layout_c)
         for name, (library, number, shape, _) in (
             ("B", layout_b),
             ("C", layout_c or (self.library, device, (m, n), ())),
@@ -297,7 +280,8 @@ class Plan:
         self.memory = (FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n)
         if self.swapped:
             m, n = n, m
-            a_by_rows, b_by_rows = b_by_columns, a_by_columns
+            a_by_rows = b_by_columns
+            b_by_rows = a_by_columns
             units = (units[1], units[0], units[2])
         self.reads = has_alpha and k != 0  # otherwise A and B aren't read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
@@ -340,7 +324,7 @@ class Plan:
             if mode != "split":
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, chip=chip, split=True, gpu=card).name == "split":
-                once(f"sgemm: {reason}: best is used instead, which is slower")
+                warn_once(f"sgemm: {reason}: best is used instead, which is slower")
         if is_users and not is_best and self.reads:
             kernel = kernel.at(self.shape, chip)
             names = "BAC" if self.swapped else "ABC"
@@ -418,15 +402,21 @@ def _best(
     return Dispatcher.from_kernel(rung("best"), chooser)
 
 
-def _empty(other: Any, plan: Plan) -> Any:
-    """Return a new C of the library, on the device of another matrix."""
-    size = plan.size[::-1] if plan.swapped else plan.size
+def _empty(other: Any, plan: Plan, count: int | None = None) -> Any:
+    """Return a new C of the library, on the device of another matrix.
+
+    count: of the matrices of a batch; None for a matrix
+    """
+    matrix_size = plan.size[::-1] if plan.swapped else plan.size
+    size = matrix_size if count is None else (count, *matrix_size)
     if plan.library == "torch":
         matrix = other.new_empty(size)
     else:
         with other.device if plan.place else nullcontext():
             matrix = sys.modules[plan.library].empty(size, np.float32)
-    return matrix.T if plan.swapped else matrix
+    if not plan.swapped:
+        return matrix
+    return matrix.T if count is None else matrix.swapaxes(1, 2)
 
 
 class OnGpu:
@@ -448,10 +438,10 @@ class OnGpu:
         # By address. A graph uses its workspaces whenever it is launched.
         self._in_graphs: dict[int, Any] = {}
 
-    def launch(self, plan: Plan, *arguments: float) -> None:
-        """Enqueue a plan's launches on the library's current stream.
+    def launch(self, plan: Plan, products: Sequence[tuple[float, ...]]) -> None:
+        """Enqueue a plan's launches for each product on the library's current stream.
 
-        arguments: alpha, the addresses of A and B, beta, and the address of C
+        products: each with alpha, the addresses of A and B, beta, and the address of C
 
         Raises LaunchFailed, and what the first call on a stream raises.
         """
@@ -467,11 +457,12 @@ class OnGpu:
             else:
                 stream = int(cuda.get_current_stream().ptr)
             workspace = 0 if plan.launches and not plan.workspace else self._workspace(plan, stream)
-            for value, argument in zip(plan.values, (*arguments, workspace), strict=True):
-                value.value = argument
             try:
-                for launch, driver_arguments in plan.launches:
-                    launch(stream, *driver_arguments)
+                for arguments in products:
+                    for value, argument in zip(plan.values, (*arguments, workspace), strict=True):
+                        value.value = argument
+                    for launch, driver_arguments in plan.launches:
+                        launch(stream, *driver_arguments)
             except cuda.driver.CUDADriverError as error:
                 raise LaunchFailed(f"launching a kernel: {error}") from error
 
@@ -492,7 +483,7 @@ class OnGpu:
             ):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
             if kernel.follows_shape and (reason := table().stale(self.card)):
-                once(f"sgemm: {reason}")
+                warn_once(f"sgemm: {reason}")
             if kernel not in self._loaded:
                 kernel.require_launch()
                 self._loaded[kernel] = Loaded(kernel, self.device)
@@ -530,6 +521,6 @@ def _on_gpu(number: int) -> OnGpu:
 
 
 @cache
-def once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Warn once per process, at the line that calls sgemm."""
     warnings.warn(message, stacklevel=6)
