@@ -313,7 +313,7 @@ def rows(shape: Shape, multiprocessors: int = ANY_CHIP.multiprocessors) -> Kerne
 
     As many blocks share out K as fill the multiprocessors, and as have work.
     """
-    of_block = 1 if shape.m == 1 else 2 if shape.m == 2 else MOST_ROWS
+    of_block = shape.m if shape.m in (1, 2) else MOST_ROWS
     clusters = math.ceil(shape.m / of_block) * math.ceil(shape.n / ROW_COLUMNS)
     parts = min(ROW_PARTS, ROW_RESIDENT * multiprocessors // clusters, shape.k // ROW_BATCH)
     return replace(ROWS, template={**ROWS.template, "ROWS": of_block, "PARTS": max(1, parts)})
