@@ -81,6 +81,7 @@ SPLIT = numbered(
 ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
+WINOGRAD = numbered(None, "winograd", "seven products of sums of quadrants replace eight")
 
 
 def equal_shares(blocks: int | str = MULTIPROCESSORS) -> Kernel:
@@ -296,6 +297,34 @@ def any_shape(
 def sliced(template: Mapping[str, int]) -> Kernel:
     """Return the kernel of a tile whose blocks share out K among their threads."""
     return replace(SLICED, template=template)
+
+
+def winograd(levels: int = 1) -> Kernel:
+    """Return the kernel of Winograd's form of Strassen's algorithm.
+
+    A pass forms the sums of quadrants. The next one computes their products.
+
+    levels: 1 or 2, how often the matrices are split into quadrants
+    """
+    tile = {**WINOGRAD.template, "LEVELS": levels}
+    sides = 1 << levels
+    quads = "(M * K + K * N) / (4 * 256)"  # blocks of form_sums, if each thread took one quad
+    launches = (
+        Launch("form_sums<BM, BN, BK, LEVELS>", f"{quads} / {sides**2}", "256"),
+        WINOGRAD.launch,
+    )
+    kept_tiles = {1: 2, 2: 10}[levels]  # of each block
+    sums = f"(M * K + K * N) / {sides**2} * {7**levels}"
+    steps = zip("MNK", ("BM", "BN", "BK"), strict=True)
+    sizes = (f"{size} % {sides * tile[side]} == 0" for size, side in steps)
+    return replace(
+        WINOGRAD,
+        launches=launches,
+        main=1,
+        template=tile,
+        rules=", ".join((*sizes, "A, B, C % 16 bytes")),
+        workspace=f"{FLOAT_BYTES} * ({sums} + {kept_tiles} * {MULTIPROCESSORS} * BM * BN)",
+    )
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults
