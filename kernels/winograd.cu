@@ -85,20 +85,21 @@ template <int BM, int BN, int BK, int LEVELS>
 struct Workspace {
   static constexpr int PRODUCTS = LEVELS == 1 ? 7 : 49, KEPT = LEVELS == 1 ? 2 : 10;
   int m, n, k;
-  float *a, *b, *tiles;
+  float* a;
 
   __device__ Workspace(int M, int N, int K, void* start) : m(M >> LEVELS), n(N >> LEVELS) {
     k = K >> LEVELS;
     a = (float*)start;
-    b = a + (size_t)PRODUCTS * m * k;
-    tiles = b + (size_t)PRODUCTS * k * n;
   }
   // The stages of a sum for a row or a column of tiles.
   __device__ float* stages_of_a(int product, int row) const {
     return a + ((size_t)product * m + row * BM) * k;
   }
   __device__ float* stages_of_b(int product, int column) const {
-    return b + ((size_t)product * n + column * BN) * k;
+    return a + ((size_t)PRODUCTS * m + (size_t)product * n + column * BN) * k;
+  }
+  __device__ float* tiles_of(int block) const {
+    return a + (size_t)PRODUCTS * k * (m + n) + (size_t)block * KEPT * BM * BN;
   }
 };
 
@@ -257,9 +258,22 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_w
   };
 
   // Tiles that the block keeps, each as quads of all threads. A thread reads only what it wrote.
-  float4* kept = (float4*)work.tiles + (size_t)blockIdx.x * Work::KEPT * BM * BN / 4 + thread;
-  constexpr int AT_ONCE = 4;  // rows of a thread's tile, whose loads are on their way together
+  float4* kept = (float4*)work.tiles_of(blockIdx.x) + thread;
+  constexpr int AT_ONCE = LEVELS == 1 ? 2 : 1;  // rows of a thread's tile whose loads overlap
   constexpr int QUADS = AT_ONCE * TN / 4;
+  const float4 zeros[QUADS] = {};
+  auto take = [&](int i, float4 (&sums)[QUADS]) {
+    for (int q = 0; q < QUADS; ++q) {
+      const float* of_row = &acc[i + q / (TN / 4)][q % (TN / 4) * 4];
+      sums[q] = make_float4(of_row[0], of_row[1], of_row[2], of_row[3]);
+    }
+  };
+  auto set = [&](int i, const float4 (&sums)[QUADS]) {
+    for (int q = 0; q < QUADS; ++q) {
+      float* of_row = &acc[i + q / (TN / 4)][q % (TN / 4) * 4];
+      of_row[0] = sums[q].x, of_row[1] = sums[q].y, of_row[2] = sums[q].z, of_row[3] = sums[q].w;
+    }
+  };
   auto place = [&](int tile, int i, int quad) {
     return &kept[tile * (BM * BN / 4) + (i * (TN / 4) + quad) * THREADS];
   };
@@ -330,47 +344,39 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_w
       if (LEVELS == 2) {
         c += (is_below(outer) ? (size_t)2 * work.m * N : 0) + is_right(outer) * 2 * work.n;
       }
+#pragma unroll  // else acc would need addresses, and be in memory
       for (int i = 0; i < TM; i += AT_ONCE) {
         float4 sums[QUADS];
-        for (int q = 0; q < QUADS; ++q) {
-          const float* of_row = &acc[i + q / (TN / 4)][q % (TN / 4) * 4];
-          sums[q] = make_float4(of_row[0], of_row[1], of_row[2], of_row[3]);
-        }
+        take(i, sums);
+        if (inner == P5) add_kept(1, i, sums);
         if (inner == P1 || inner == P6) {
           keep(0, i, sums);
         } else if (inner == P7) {
           keep(1, i, sums);
+        } else if (LEVELS == 1) {
+          store(c, i, sums);
         } else {
-          float4 next[QUADS];  // what the next product is added to
-          for (int q = 0; q < QUADS; ++q) next[q] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (inner == P5) {
-            for (int q = 0; q < QUADS; ++q) next[q] = sums[q];
-            add_kept(1, i, sums);
+          if (outer == P5) {
+            float4 longer[QUADS];
+            for (int q = 0; q < QUADS; ++q) longer[q] = sums[q];
+            add_kept(longer_sum, i, longer);
+            store(c, i, longer);
           }
-          if (inner == P2 || inner == P5) add_kept(0, i, next);
-          for (int q = 0; q < QUADS; ++q) {
-            float* of_row = &acc[i + q / (TN / 4)][q % (TN / 4) * 4];
-            of_row[0] = next[q].x, of_row[1] = next[q].y;
-            of_row[2] = next[q].z, of_row[3] = next[q].w;
-          }
-          if (LEVELS == 1) {
-            store(c, i, sums);
+          if (outer != P1) add_kept(outer == P4 ? longer_sum : shared_sum, i, sums);
+          if (outer == P1 || outer == P6 || outer == P5) {
+            keep(shared_sum, i, sums);
+          } else if (outer == P7) {
+            keep(longer_sum, i, sums);
           } else {
-            if (outer == P5) {
-              float4 longer[QUADS];
-              for (int q = 0; q < QUADS; ++q) longer[q] = sums[q];
-              add_kept(longer_sum, i, longer);
-              store(c, i, longer);
-            }
-            if (outer != P1) add_kept(outer == P4 ? longer_sum : shared_sum, i, sums);
-            if (outer == P1 || outer == P6 || outer == P5) {
-              keep(shared_sum, i, sums);
-            } else if (outer == P7) {
-              keep(longer_sum, i, sums);
-            } else {
-              store(c, i, sums);
-            }
+            store(c, i, sums);
           }
+        }
+        // What the next product is added to.
+        if (inner == P4 || inner == P2 || inner == P3) set(i, zeros);
+        if (inner == P2 || inner == P5) {
+          take(i, sums);
+          add_kept(0, i, sums);
+          set(i, sums);
         }
       }
     }
