@@ -299,6 +299,9 @@ def sliced(template: Mapping[str, int]) -> Kernel:
     return replace(SLICED, template=template)
 
 
+WINOGRAD_LEVELS = (1, 2)
+
+
 def winograd(levels: int = 1) -> Kernel:
     """Return the kernel of Winograd's form of Strassen's algorithm.
 
@@ -325,6 +328,23 @@ def winograd(levels: int = 1) -> Kernel:
         rules=", ".join((*sizes, "A, B, C % 16 bytes")),
         workspace=f"{FLOAT_BYTES} * ({sums} + {kept_tiles} * {MULTIPROCESSORS} * BM * BN)",
     )
+
+
+@lru_cache(maxsize=4096)
+def winograd_at(shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:
+    """Return the kernel of Winograd's form with the levels that multiply least.
+
+    The busiest multiprocessor counts. A shape that isn't in a kernel's domain is in that of one
+    level or in none.
+    """
+    work = dict[int, int]()
+    for levels in WINOGRAD_LEVELS:
+        kernel = winograd(levels)
+        if shape not in kernel.domain:
+            continue
+        places = shape.m * shape.n // (kernel.template["BM"] * kernel.template["BN"]) // 4**levels
+        work[levels] = math.ceil(places / chip.multiprocessors) * 7**levels * shape.k // 2**levels
+    return winograd(min(work, key=work.__getitem__) if work else 1)
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults
