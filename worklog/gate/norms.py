@@ -22,9 +22,9 @@ k^2 in place of 18 k^2. So its worst case is up to 34/18 times Winograd's bound.
 The worst case is far from what rounding does: at K = 4096 it is 20 K^2 with two levels, and sums of
 terms with random signs reach 2.2 K (tests/gate/test_norms.py repeats it at shorter K). Halves and
 TF32 would pass the worst case. So the gate's bound is 16 K u |A| |B|, and on data of one size it
-wants twice the limits of fp32. It can't tell: whether an element that is small beside |A| |B| is
-right in any bit, and whether the algorithm is Strassen's or one scale is used for all rows. Integers
-whose sums of quadrants are exact must be exact, so a wrong sign or a missing term fails elsewhere.
+wants twice the limits of fp32. It can't tell whether an element that is small beside |A| |B| has a
+right bit, and whether the algorithm is Strassen's or uses one scale for all rows. Integers must be
+exact if sums of quadrants hold them, so a wrong sign or a missing term fails at another stage.
 
 An infinity or NaN meets sums of other rows, and Inf - Inf is NaN. With two levels, a row shares
 sums with three other rows, and so does a column. So what FP32 makes infinite or NaN may be either;
@@ -66,7 +66,7 @@ def winograd_bound(k: int, levels: int) -> float:
     if levels == 0:
         return float(k**2)
     inner = k / 2**levels
-    return 18**levels * (inner**2 + 6 * inner) - 6 * k
+    return float(18**levels * (inner**2 + 6 * inner) - 6 * k)
 
 
 def check_norms(subject: Runnable, memory: Memory, checked_shape: Shape) -> Stage:
@@ -106,11 +106,9 @@ def check_norms(subject: Runnable, memory: Memory, checked_shape: Shape) -> Stag
         result = Buffers(memory, a, b).run(subject)
         _, stage = PrecisionReference(a, b, rng).judge(HARD_DATA, result, subject.claimed)
         if not stage.passed:
-            return failed(HARD_DATA, f"at {shape}: {stage.detail}", stage.measured)
+            return failed(HARD_DATA, f"at {shape}: {stage.detail}")
     detail = f"within {worst:.2g} of the bound by norms at {domain.padded(SHAPE)}"
-    return passed(
-        HARD_DATA, detail, clause=f"error bounded by norms; not as FP32: {SPECIAL}"
-    )
+    return passed(HARD_DATA, detail, clause=f"error bounded by norms; not as FP32: {SPECIAL}")
 
 
 def _scaled_elements(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:

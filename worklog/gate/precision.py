@@ -23,13 +23,13 @@ Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number
 two halves or two TF32 numbers is scaled first. One scale for a tile or a matrix loses the small
 rows beside large ones. So each row of A and each column of B gets a separate power of two, and the
 result on integers must be exact. Strassen's algorithm also loses them, and no comparison of results
-can tell the two apart: this fails a kernel, and says which class admits Strassen's. Then come numbers of very different size in one row,
-rows that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the
-largest error of FP32 in any order, twice, for sums that truncate, of as many terms as aren't zero:
-one product shows each low bit of its operands. Libraries disagree about some of these, so what
-isn't as in FP32 is a note. It fails a kernel whose domain states "any data". Last comes a long K:
-sums that stay in the tensor cores' accumulator are truncated, so their error grows with K, which is
-a note; other kernels keep their class.
+can tell the two apart: this fails a kernel, and says which class admits Strassen's. Then come
+numbers of very different size in one row, rows that cancel, the largest and the subnormal numbers,
+infinities and NaN. The limit is the largest error of FP32 in any order, twice, for sums that
+truncate, of as many terms as aren't zero: one product shows each low bit of its operands. Libraries
+disagree about some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain
+states "any data". Last comes a long K: sums that stay in the tensor cores' accumulator are
+truncated, so their error grows with K, which is a note; other kernels keep their class.
 """
 
 from __future__ import annotations
@@ -192,6 +192,17 @@ def rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[floa
     return float(np.sqrt(np.mean(np.square(error)))), float(error.max())
 
 
+def _beside_limits(rms: float, largest: float, k: int, claimed: str) -> str:
+    """Return an error in u·D beside the limits of fp32, or of fp32-norm if that is claimed."""
+    name = "fp32"
+    limit = rms_limit(k)
+    if claimed == BY_NORM:
+        name = BY_NORM
+        limit = NORM_FACTOR * rms_limit(k)
+    of_largest = f"largest {largest:.3g} (up to {largest_limit(claimed, k):.4g})"
+    return f"rms {rms:.3g} u·D ({name} up to {limit:.3g}), {of_largest}"
+
+
 class PrecisionReference:
     """An FP64 reference for some rows of A B, and one projection of every row.
 
@@ -277,12 +288,7 @@ class PrecisionReference:
             places = whereabouts(rows, len(self.projected), "row")
             detail = f"class wrong: on its inputs, {places} off by more than rounding"
             return "wrong", failed(name, detail, len(rows))
-        strict = BY_NORM if claimed == BY_NORM else "fp32"
-        most_rms = rms_limit(self.k) * (NORM_FACTOR if claimed == BY_NORM else 1)
-        detail = (
-            f"class {reached}: rms {rms:.3g} u·D ({strict} up to {most_rms:.3g}), "
-            f"largest {largest:.3g} (up to {largest_limit(claimed, self.k):.4g})"
-        )
+        detail = f"class {reached}: {_beside_limits(rms, largest, self.k, claimed)}"
         is_good = RANK[reached] <= RANK[claimed]
         if not is_good:
             detail += f"; {claimed} was claimed"
@@ -368,8 +374,8 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error on U(-1,
     1) and do not: Strassen's algorithm, and emulation on tensor cores without the smallest of
     several products. Both pass, undeclared with a note; a trespass fails, and an error that no
-    short product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a share
-    s of the rows is missed with a probability of (1 - s)^ROWS.
+    short product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a
+    share s of the rows is missed with a probability of (1 - s)^ROWS.
     """
     m = buffers.shape.m
     n = buffers.shape.n
@@ -631,7 +637,8 @@ def scaled_rows(
 def beyond_norms(error: Float64, a: Float32, b: Float32) -> Float64:
     """Return the size of each error as a share of the bound of fp32-norm."""
     bound = BY_NORMS * a.shape[1] * float(np.abs(a).max()) * float(np.abs(b).max())
-    return np.abs(error) / bound
+    share: Float64 = np.abs(error) / bound
+    return share
 
 
 def any_data(

@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import batch, edges, exact, kept_state, leading, norms, operands, precision, sweeps
+from worklog.gate import (
+    batch,
+    edges,
+    exact,
+    kept_state,
+    leading,
+    norms,
+    operands,
+    precision,
+    sweeps,
+)
 from worklog.gate.checker import (
     EVERY_LAUNCH,
     REPEATED,

@@ -60,8 +60,8 @@ OPTIONS = {
                      "a comment's, or the "
                      "grid's)."),
     "claimed": Option(("--class",), "", "CLASS",
-                      "Class to reach: fp32, fp32-norm, fp32-emulated, tf32, fp16 or bf16 (default: "
-                      "fp32; for matrices of 16 bits, fp32-emulated)."),
+                      "Class to reach: fp32, fp32-norm, fp32-emulated, tf32, fp16 or bf16 "
+                      "(default: fp32; for matrices of 16 bits, fp32-emulated)."),
     "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its "
                                                       "file's, or cupy)."),
 }  # fmt: skip

@@ -11,7 +11,15 @@ from typing import Any
 from worklog.errors import BadSetting, meant
 from worklog.kernel.kernel import Dispatcher, Kernel
 from worklog.kernel.ladder.best import choose
-from worklog.kernel.ladder.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape, winograd, winograd_at
+from worklog.kernel.ladder.rungs import (
+    ANY_SHAPE,
+    FP32,
+    LADDER,
+    TENSOR,
+    any_shape,
+    winograd,
+    winograd_at,
+)
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = Dispatcher.from_kernel(
