@@ -9,10 +9,11 @@ import pytest
 from tests.gate.kernels import cut, epilogue, sequential, strassen, summed, tf32
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from worklog.gate import SgemmChecker
-from worklog.gate.norms import LEVELS, check_norms, winograd_bound
+from worklog.gate.norms import check_norms, winograd_bound
 from worklog.gate.precision import (
     BY_NORM,
     HARD_DATA,
+    NORM_LEVELS,
     UNIT_ROUNDOFF,
     beyond_norms,
     max_limit,
@@ -106,7 +107,7 @@ def hard_data(subject: NumpySubject) -> Stage:
     return check_norms(subject, checker().buffers.memory, SHAPE)
 
 
-@pytest.mark.parametrize("levels", range(1, LEVELS + 1))
+@pytest.mark.parametrize("levels", range(1, NORM_LEVELS + 1))
 def test_winograds_form_passes(levels):
     verdict = verdict_on(kernel(summed, levels))
     assert verdict.accepted, verdict.reason
@@ -116,7 +117,7 @@ def test_winograds_form_passes(levels):
 
 
 def test_more_levels_than_the_class_admits_fail():
-    assert not verdict_on(kernel(summed, LEVELS + 1)).accepted
+    assert not verdict_on(kernel(summed, NORM_LEVELS + 1)).accepted
 
 
 @pytest.mark.parametrize("number", range(SIGNS))
@@ -199,7 +200,7 @@ def test_the_theorem_solves_the_recurrence_of_its_18_products(levels):
 
 
 @pytest.mark.parametrize("k", [16, 64, 256, 1024])
-@pytest.mark.parametrize("levels", range(LEVELS + 1))
+@pytest.mark.parametrize("levels", range(NORM_LEVELS + 1))
 def test_float32_stays_within_the_gates_bound_which_is_below_the_worst_case(k, levels):
     a, b = random_inputs(Shape(48, 48, k), np.random.default_rng(k))
     exact = a.astype(float) @ b
@@ -216,4 +217,4 @@ def test_float32_stays_within_the_gates_bound_which_is_below_the_worst_case(k, l
 def test_the_gates_bound_is_below_the_worst_case_of_the_class(k):
     ones = np.ones((1, k), np.float32)
     [[unit]] = beyond_norms(np.ones((1, 1)), ones, ones.T)
-    assert 1 / unit / UNIT_ROUNDOFF < winograd_bound(k, LEVELS)
+    assert 1 / unit / UNIT_ROUNDOFF < winograd_bound(k, NORM_LEVELS)

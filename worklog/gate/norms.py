@@ -40,6 +40,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import (
     BY_NORM,
     HARD_DATA,
+    NORM_LEVELS,
     SHAPE,
     SPECIAL,
     PrecisionReference,
@@ -51,11 +52,8 @@ from worklog.kernel import Runnable
 from worklog.problem import Float32, Shape, random_inputs
 from worklog.runs import Stage, failed, passed
 
-LEVELS = 2  # of Winograd's form that the class admits
-SPREAD = 2**LEVELS  # rows or columns that share sums
+SPREAD = 2**NORM_LEVELS  # rows or columns that share sums
 ELEMENT_SCALES = 20  # exponents of elements that differ within rows and columns
-SPEEDUP = (8 / 7) ** LEVELS  # of a kernel that is limited by multiply-adds
-FEWER = f"{7**LEVELS} products in place of {8**LEVELS}"
 
 
 def winograd_bound(k: int, levels: int) -> float:

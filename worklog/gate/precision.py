@@ -54,6 +54,7 @@ BY_NORM = "fp32-norm"
 # Times the limits of fp32. Each level of Winograd's form has 2.1 times the rms of a sequential sum,
 # the root of the 18/4 by which a level multiplies the bound.
 NORM_FACTOR = 2
+NORM_LEVELS = 2  # of the algorithm that the class admits
 UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
