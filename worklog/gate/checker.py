@@ -543,8 +543,8 @@ def check_plausible(
     """Check that the kernel's datapaths can do 2MNK operations in this time.
 
     A shorter time has lost work or a part of the time: the events were on another stream, an
-    algorithm with fewer operations wasn't declared (by the class fp32-norm), or the class is wrong.
-    Biased measurements are expected to be impossible and aren't checked. A time of zero or less fails.
+    algorithm with fewer operations wasn't declared by the class, or the class is wrong. Biased
+    measurements are expected to be impossible and aren't checked. A time of zero or less fails.
 
     peak_tflops: the rate of fp32_roof, at the highest clock
     datapaths: the datapaths of fp32_roof, in words
