@@ -302,24 +302,26 @@ def sliced(template: Mapping[str, int]) -> Kernel:
 WINOGRAD_LEVELS = (1, 2)
 
 
-def winograd(levels: int = 1) -> Kernel:
+def winograd(levels: int = 1, **sides: int) -> Kernel:
     """Return the kernel of Winograd's form of Strassen's algorithm.
 
     A pass forms the sums of quadrants. The next one computes their products.
 
     levels: 1 or 2, how often the matrices are split into quadrants
+    sides: values of other parameters of the tile, as BK=16
     """
-    tile = {**WINOGRAD.template, "LEVELS": levels}
-    sides = 1 << levels
+    tile = {**WINOGRAD.template, **sides, "LEVELS": levels}
+    splits = 2**levels  # of M, N and K
+    stage_bytes = FLOAT_BYTES * tile["BK"] * (tile["BM"] + tile["BN"])
     quads = "(M * K + K * N) / (4 * 256)"  # blocks of form_sums, if each thread took one quad
     launches = (
-        Launch("form_sums<BM, BN, BK, LEVELS>", f"{quads} / {sides**2}", "256"),
-        WINOGRAD.launch,
+        Launch("form_sums<BM, BN, BK, LEVELS>", f"{quads} / {splits**2}", "256"),
+        replace(WINOGRAD.launch, shared=tile["STAGES"] * stage_bytes),
     )
     kept_tiles = {1: 2, 2: 10}[levels]  # of each block
-    sums = f"(M * K + K * N) / {sides**2} * {7**levels}"
+    sums = f"(M * K + K * N) / {splits**2} * {7**levels}"
     steps = zip("MNK", ("BM", "BN", "BK"), strict=True)
-    sizes = (f"{size} % {sides * tile[side]} == 0" for size, side in steps)
+    sizes = (f"{size} % {splits * tile[side]} == 0" for size, side in steps)
     return replace(
         WINOGRAD,
         launches=launches,
