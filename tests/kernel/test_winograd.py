@@ -104,7 +104,7 @@ def test_the_levels_follow_the_work_of_the_busiest_multiprocessor():
         ("expect(full[stage], BK * (BM + BN) * 4)", "expect(full[stage], BK * BN * 4)"),
         ("step / STAGES % 2 ^ 1", "step / STAGES % 2"),
         ("        wait(full[step % STAGES], step / STAGES % 2);\n", ""),
-        ("if (k == 1 && s > 0) release();", "if (k == 0 && s > 0) release();"),
+        ("arrive(empty[(step - 1) % STAGES])", "arrive(empty[step % STAGES])"),
         ("init(empty[stage], THREADS / 32)", "init(empty[stage], THREADS / 64)"),
         ("(size_t)block * KEPT * BM * BN", "(size_t)block * BM * BN"),
         ("if (beta != 0.0f) {", "{"),
