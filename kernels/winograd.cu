@@ -15,7 +15,8 @@
 //          product, so 7 products store 7 tiles and load 3. Meanwhile the next stages arrive.
 // Costs:   a workspace of 7/4 of A and B (49/16 with LEVELS = 2), and 2 (10) tiles per block. The
 //          largest numbers of A and B bound an element's error, not its row and column. NaN and
-//          infinity spread to the rows and columns at the same place in the other quadrants.
+//          infinity spread to the rows and columns at the same place in the other quadrants. A
+//          small C has fewer places than there are SMs: 32 at 2048.
 // Claims:  fp32-norm
 // Domain:  M % 256 == 0, N % 512 == 0, K % 16 == 0, A, B, C % 16 bytes. Needs sm_90a. With
 //          LEVELS = 2, twice these multiples.
