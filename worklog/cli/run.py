@@ -12,9 +12,9 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
-from worklog.kernel import NAMED, RUNGS, Kernel
+from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.by_name import OPTIONS, at_revision
-from worklog.kernel.ladder import best
+from worklog.kernel.ladder import NAMED, best
 from worklog.kernel.solution import Solution
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import Shape

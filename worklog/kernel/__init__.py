@@ -17,7 +17,7 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, loan_of, signature_of
 from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceOptions
-from worklog.kernel.ladder import LADDER, NAMED, RUNGS, rung
+from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import WIDE, Operand, is_computed
@@ -28,7 +28,6 @@ __all__ = [
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
-    "NAMED",
     "RUNGS",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
