@@ -99,6 +99,15 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not():
     ).all()
 
 
+@pytest.mark.parametrize("order", [ROWS, COLUMNS])
+def test_winograd_is_exact_on_integers_in_both_orders(order):
+    a = order(integers(512, 32))
+    b = order(integers(32, 512))
+    c = order(integers(512, 512))
+    expected = 2 * (a @ b) - 0.5 * c
+    assert (worklog.sgemm(a, b, c, alpha=2, beta=-0.5, mode="winograd") == expected).all()
+
+
 @pytest.mark.parametrize(
     ("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))]
 )
@@ -144,7 +153,11 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
         ({"A": A, "C": A}, "C shares memory with A: give C memory of its own"),
         ({"beta": 2}, "beta is not 0, and there is no C to multiply by it"),
         ({"alpha": "2"}, "alpha is str: give a number"),
-        ({"mode": "bf16"}, "mode is 'bf16': choose from fp32, split"),
+        ({"mode": "bf16"}, "mode is 'bf16': choose from fp32, split, winograd"),
+        (
+            {"mode": "winograd"},
+            r"4 is outside of winograd's domain \(M % 256 == 0, .*\): pad the matrices with zeros",
+        ),
         ({"max_error": 1e-8}, "no kernel keeps max_error=1e-08 at 4: give 5.96e-08 or more"),
         ({"max_error": 1e-3, "mode": "split"}, "max_error chooses the kernel: omit mode"),
         ({"max_error": "1e-3"}, "max_error is str: give a number"),
@@ -503,6 +516,20 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
     ) as said:
         assert launched(4096, by_columns=True) == "sgemm_best"
     assert said[0].filename == __file__
+
+
+def test_winograd_is_taken_only_when_asked_and_is_never_replaced(noting):
+    noting.chip = Chip("sm_90")
+    multiply(8192, mode="winograd")
+    first, second = noting.launches[-2:]
+    assert first[0].startswith("form_sums<") and second[0].startswith("sgemm_winograd<")
+    assert noting.grids[-1] == (132, 1, 1)
+    with pytest.raises(BadSetting, match="A is not at a multiple of 16 bytes, which winograd"):
+        multiply(8192, offset=4, mode="winograd")
+    with pytest.raises(BadSetting, match="winograd takes one order for all: take best, or copy"):
+        multiply(8192, by_columns=True, mode="winograd")
+    with pytest.raises(BadSetting, match="8200 is outside of winograd's domain"):
+        multiply(8200, mode="winograd")
 
 
 def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):

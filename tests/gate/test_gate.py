@@ -14,7 +14,7 @@ import pytest
 from tests.gate.kernels import RIGHT, WRONG, epilogue, sequential, strassen, summed, wrong
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import SgemmChecker
-from worklog.gate.precision import NORMS, SCALARS, SHORT
+from worklog.gate.precision import HARD_DATA, NORMS, SCALARS
 from worklog.kernel.device import Buffer
 from worklog.problem import CLASSES, Domain, Shape
 from worklog.runs import Verdict
@@ -38,14 +38,22 @@ def verdict_on(
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("function", "domain"), RIGHT, ids=[f"{f.__name__}-{d}" for f, d in RIGHT])
 def test_a_right_kernel_passes(function, domain, seed):
-    verdict = verdict_on(function, seed=seed, domain=domain)
+    claimed = "fp32-norm" if function is strassen else "fp32"
+    verdict = verdict_on(function, claimed, seed=seed, domain=domain)
     assert verdict.accepted, verdict.reason
-    assert verdict.precision == "fp32" and str(verdict) == "fp32 ok"
+    assert verdict.precision == claimed and str(verdict) == f"{claimed} ok"
     assert SCALARS in [stage.name for stage in verdict.stages]
     assert all(stage.measured <= stage.limit and stage.seconds > 0 for stage in verdict.stages)
     assert verdict.seconds == pytest.approx(sum(stage.seconds for stage in verdict.stages))
-    shown = (f"products are {SHORT}", NORMS) if function is strassen else ()
-    assert len(verdict.notes) == len(shown) and all(map(str.startswith, verdict.notes, shown))
+    assert verdict.notes == ()
+
+
+@pytest.mark.parametrize("claimed", ["fp32", "fp32-emulated"])
+def test_an_error_bounded_by_norms_is_refused_and_the_reason_names_data_and_class(claimed):
+    verdict = verdict_on(strassen, claimed)
+    assert not verdict.accepted and verdict.stages[-1].name == HARD_DATA
+    assert "rows and columns times 2^-" in str(verdict.reason)
+    assert NORMS in str(verdict.reason) and "claim fp32-norm" in NORMS
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -284,3 +284,9 @@ def test_the_roof_is_the_peak_over_the_least_number_of_products():
     assert beside("f64") == approx(PEAKS["fp64_tensor"])
     assert beside("tf32", "f16") == beside("f16"), "the fastest way counts"
     assert beside("a type of tomorrow") == max(PEAKS.values())
+
+
+def test_the_class_by_norms_may_exceed_the_peak_by_the_products_that_it_omits():
+    peak, in_words = fp32_roof((), PEAKS, "fp32-norm")
+    assert peak == approx(PEAKS["fp32"] * 64 / 49)
+    assert "49 products in place of 64" in in_words

@@ -31,8 +31,8 @@ from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
 from worklog.runs import Gpu
 
-Mode = Literal["fp32", "split"]
-MODES: dict[Mode, str] = {"fp32": "best", "split": "split"}
+Mode = Literal["fp32", "split", "winograd"]
+MODES: dict[Mode, str] = {"fp32": "best", "split": "split", "winograd": "winograd"}
 ACCESS_BYTES = 16  # bytes, of a kernel's widest access
 MAX_EMULATED = Shape.of(512).flops
 MAX_PLANS = 1024
@@ -59,10 +59,16 @@ def sgemm(
     column-major if A and B are. The work is enqueued on the library's current stream and not waited
     for. mode: "fp32" for the rung best, which takes any shape and order; "split" for FP32 through
     tensor cores on compute capability 9.0 (the rung split, or best where the table expects that to
-    be faster, and below K = 700, where split can be further off); or a kernel. These two take
-    matrices that are all row-major or all column-major, at addresses in the kernel's domain; for
-    others, "split" takes best and warns once, and a kernel is an error. NumPy arrays are multiplied
-    on the emulator, up to 512 x 512 x 512.
+    be faster, and below K = 700, where split can be further off); "winograd" for fewer
+    multiplications on compute capability 9.0, at multiples of M = 256, N = 512 and K = 16 (of a
+    column-major C, N = 256 and M = 512); or a kernel. These three take matrices that are all
+    row-major or all column-major, at addresses in the kernel's domain; for others, "split" takes
+    best and warns once, and "winograd" and a kernel are errors. NumPy arrays are multiplied on the
+    emulator, up to 512 x 512 x 512.
+
+    With "winograd", the largest numbers of A and B bound an element's error, not its row and its
+    column: small rows beside large ones lose bits (the class fp32-norm). Infinities and NaN reach
+    up to 4 rows or columns of C, and what is infinite in FP32 may be NaN.
 
     A batch: A or B, or both, with three dimensions, B x M x K and B x K x N; a matrix is for all
     products, and C has three dimensions. Each matrix of a batch is without gaps, at any distance
@@ -325,7 +331,13 @@ class Plan:
                 raise BadSetting(f"sgemm: {reason}: take best, or copy")
             if may_split and choose(self.shape, chip=chip, split=True, gpu=card).name == "split":
                 warn_once(f"sgemm: {reason}: best is used instead, which is slower")
-        if is_users and not is_best and self.reads:
+        is_winograd = mode == "winograd"
+        if is_winograd and self.shape not in kernel.domain:
+            raise BadSetting(
+                f"sgemm: {self.shape} is outside of winograd's domain ({kernel.domain}): pad the "
+                "matrices with zeros, or take mode='fp32'"
+            )
+        if (is_users or is_winograd) and not is_best and self.reads:
             kernel = kernel.at(self.shape, chip)
             names = "BAC" if self.swapped else "ABC"
             for name, address_unit, unit in zip(names, units, kernel.domain.bytes_of, strict=True):

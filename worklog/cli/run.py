@@ -14,7 +14,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, meant
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.by_name import OPTIONS, at_revision
-from worklog.kernel.ladder import best
+from worklog.kernel.ladder import NAMED, best
 from worklog.kernel.solution import Solution
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import Shape
@@ -30,7 +30,7 @@ from worklog.settings import Harness
 # The baselines that aren't rungs: host functions
 FUNCTIONS = {"torch": "worklog.kernel.pytorch:torch"}
 LIBRARIES = (CUBLAS, CUBLASLT, *FUNCTIONS)
-NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), *LIBRARIES)}
+NAMES = {name.lower(): name for name in (*NAMED, *LIBRARIES)}
 
 
 @click.command()

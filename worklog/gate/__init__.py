@@ -19,10 +19,11 @@ from worklog.gate.checker import (
 )
 from worklog.gate.edges import ALIGNMENT, OLD_C, edge_shapes, require_blocks
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
+from worklog.gate.precision import BY_NORM
 from worklog.gate.sgemm import SgemmChecker, SmallShapes
 
 __all__ = [
-    "ALIGNMENT", "EVERY_LAUNCH", "GUARD", "OLD_C", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "Guarded",
+    "ALIGNMENT", "BY_NORM", "EVERY_LAUNCH", "GUARD", "OLD_C", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "Guarded",
     "LaunchProbe", "Memory", "SgemmChecker", "SmallShapes", "check_cases", "check_idle", "check_plausible",
     "edge_shapes", "explained", "fp32_roof", "require_blocks", "timed",
 ]  # fmt: skip

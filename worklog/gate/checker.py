@@ -23,7 +23,7 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
+from worklog.gate.precision import BY_NORM, NORM_LEVELS, UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program, Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem import Case, Problem, Shape, Words, mistake
@@ -506,16 +506,20 @@ class LaunchProbe:
         return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
 
 
-def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tuple[float, str]:
+def fp32_roof(
+    operands: Iterable[str] | None, peaks: Mapping[str, float], claimed: str = "fp32"
+) -> tuple[float, str]:
     """Return the highest TFLOP/s of FP32 results, and the datapaths that reach them.
 
     FP32 lanes and tensor cores work together. An FP32 number has 24 bits, so it is the sum of at
     least n = 24 // bits numbers of a type, which needs at least n (n + 1) / 2 products: two numbers
     of 11 bits, the second one with a sign, hold 23 bits or more, and the product of the small ones
-    is below FP32's rounding. An unknown type needs one product.
+    is below FP32's rounding. An unknown type needs one product. The class fp32-norm admits
+    algorithms that multiply less, and the rate counts the multiplications that they replace.
 
     operands: PTX types of the tensor cores' operands in the kernel's code; None for any of them
     peaks: as worklog.gpu.clocks.Peaks, in TFLOP/s
+    claimed: the kernel's class
     """
     best = (peaks["fp32"], "FP32 lanes")
     for type_ in SIGNIFICANT_BITS if operands is None else operands:
@@ -524,6 +528,12 @@ def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tup
         rate = peaks.get(DATAPATHS.get(type_, type_), max(peaks.values())) / products
         work = f"{products} products of {type_}" if products > 1 else f"one product of {type_}"
         best = max(best, (peaks["fp32"] + rate, f"{work} on tensor cores, and FP32 lanes"))
+    if claimed == BY_NORM:
+        peak, in_words = best
+        products = 7**NORM_LEVELS
+        replaced = 8**NORM_LEVELS
+        fewer = f"{in_words} with {products} products in place of {replaced}"
+        return peak * replaced / products, fewer
     return best
 
 
@@ -533,8 +543,8 @@ def check_plausible(
     """Check that the kernel's datapaths can do 2MNK operations in this time.
 
     A shorter time has lost work or a part of the time: the events were on another stream, an
-    algorithm with fewer operations wasn't declared, or the class is wrong. Biased measurements are
-    expected to be impossible and aren't checked. A time of zero or less fails.
+    algorithm with fewer operations wasn't declared by the class, or the class is wrong. Biased
+    measurements are expected to be impossible and aren't checked. A time of zero or less fails.
 
     peak_tflops: the rate of fp32_roof, at the highest clock
     datapaths: the datapaths of fp32_roof, in words

@@ -59,6 +59,9 @@ OPERAND_BITS = {
     "fp16": 11,
     "bf16": 8,
 }  # significands of shorter formats: integers up to 2^bits are exact
+# Two levels of Winograd's form sum up to 18 products of K / 4 terms per level: 18^2 / 4 < 2^7 times
+# as much as an element of C.
+NORM_BITS = 7
 EIGHT_BIT_SUMS = 13  # bits that tensor cores keep of sums of 8-bit products, with room
 MOST_TILES = 32  # per side
 SAMPLES = 64
@@ -136,6 +139,8 @@ def _dense(
 def sum_bits(claim: Claims) -> int:
     """Return the bits of the largest sums that are exact in the sums' format and in C."""
     bits = claim.types.c.significand
+    if claim.precision == "fp32-norm":
+        return bits - NORM_BITS
     if claim.types.has_eight_bits and claim.precision in OPERAND_BITS:
         return min(bits, EIGHT_BIT_SUMS)
     return bits

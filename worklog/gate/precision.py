@@ -8,7 +8,9 @@ The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((
 or tree sums less, TF32 inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000
 to 92000, on any zero-mean data. The limits allow a factor of four on the rms of FP32 and of more
 than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated: products
-assembled from short ones, and accumulators that truncate, whose error grows with K.
+assembled from short ones, and accumulators that truncate, whose error grows with K. The class
+fp32-norm has a separate stage of hard data (worklog.gate.norms). Here, on data of one size, its
+limits are twice FP32's.
 
 A factor is not a format. Rounded operands leave an error that is uncorrelated with the result.
 Truncation makes the result smaller, and that factor explains up to 86 % of the squared error (on
@@ -21,14 +23,13 @@ Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number
 two halves or two TF32 numbers is scaled first. One scale for a tile or a matrix loses the small
 rows beside large ones. So each row of A and each column of B gets a separate power of two, and the
 result on integers must be exact. Strassen's algorithm also loses them, and no comparison of results
-can tell the two apart: this fails a kernel whose code uses tensor cores, and a kernel that keeps
-its products to 24 bits; others get a note. Then come numbers of very different size in one row,
-rows that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the
-largest error of FP32 in any order, twice, for sums that truncate, of as many terms as aren't zero:
-one product shows each low bit of its operands. Libraries disagree about some of these, so what
-isn't as in FP32 is a note. It fails a kernel whose domain states "any data". Last comes a long K:
-sums that stay in the tensor cores' accumulator are truncated, so their error grows with K, which is
-a note; other kernels keep their class.
+can tell the two apart: this fails a kernel, and says which class admits Strassen's. Then come
+numbers of very different size in one row, rows that cancel, the largest and the subnormal numbers,
+infinities and NaN. The limit is the largest error of FP32 in any order, twice, for sums that
+truncate, of as many terms as aren't zero: one product shows each low bit of its operands. Libraries
+disagree about some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain
+states "any data". Last comes a long K: sums that stay in the tensor cores' accumulator are
+truncated, so their error grows with K, which is a note; other kernels keep their class.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
-RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong": 4}
+RANK = {"fp32": 0, "fp32-norm": 1, "fp32-emulated": 2, "tf32": 3, "fp16": 3, "bf16": 4, "wrong": 5}
+BY_NORM = "fp32-norm"
+# Times the limits of fp32. Each level of Winograd's form has 2.1 times the rms of a sequential sum,
+# the root of the 18/4 by which a level multiplies the bound.
+NORM_FACTOR = 2
+NORM_LEVELS = 2  # of the algorithm that the class admits
 UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
@@ -70,7 +76,7 @@ SCALARS = "alpha, beta and C of 24 bits"
 EXTREME = 126  # exponent of the largest alpha; -126 is the one of the smallest
 SCALARS_SHAPE = Shape(33, 47, 40)
 NAME = "products"
-CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
+CLASSES = ("fp32", BY_NORM, "fp32-emulated")  # shorter formats cannot keep products to 24 bits
 ROWS = 256  # at most, whose products are compared
 # Of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level.
 FAR = 2.0**14
@@ -95,8 +101,8 @@ LARGE = 2.0**64  # smaller factors don't overflow: infinity or NaN comes from ot
 ALONE = "single products, whose operands lost low bits"
 FEWEST = 6
 NORMS = (
-    "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for "
-    "several of them)"
+    "a row or column beside larger ones loses bits: scale each row of A and each column of B by "
+    f"itself, or claim {BY_NORM} if it multiplies sums of quadrants (Strassen's algorithm)"
 )
 
 
@@ -128,9 +134,13 @@ def projected_limits(
     products are few. For fp32 one wrong element exceeds the first limit unless it is off by less
     than about 1e-5 of the row's norm. A C of 16 bits adds its rounding to each.
     """
-    rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
+    rms_of_fp32 = rms_limit(shape.k)
+    by_class = {"fp32": rms_of_fp32, BY_NORM: NORM_FACTOR * rms_of_fp32, **RMS_OF_CLASS}
+    rms = by_class.get(claimed, emulated_limit(shape.k))
     chance = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
-    largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
+    largest = PROJECTED_OUTLIER * rms
+    if claimed in ("fp32", BY_NORM):
+        largest = largest_limit(claimed, shape.k)
     # Half a unit of an element of the size D, which most are below.
     of_c = 0.0 if format_c == FLOAT32 else 2.0**-format_c.significand / UNIT_ROUNDOFF
     return (
@@ -140,11 +150,19 @@ def projected_limits(
     )
 
 
-def classify(rms: float, largest: float, k: int) -> str:
+def largest_limit(claimed: str, k: int) -> float:
+    """Return the largest single error of the class fp32 or fp32-norm, in u·D."""
+    return NORM_FACTOR * max_limit(k) if claimed == BY_NORM else max_limit(k)
+
+
+def classify(rms: float, largest: float, k: int, claimed: str = "fp32") -> str:
     """Return the class of an error in u·D.
 
-    It is fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong.
+    It is fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong; or
+    fp32-norm if that is claimed, since the error on data of one size doesn't show it.
     """
+    if claimed == BY_NORM and rms <= NORM_FACTOR * rms_limit(k):
+        return BY_NORM if largest <= largest_limit(claimed, k) else "wrong"
     if rms <= rms_limit(k) and largest <= max_limit(k):
         return "fp32"
     if not largest <= OUTLIER * rms:
@@ -173,6 +191,17 @@ def rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[floa
     """
     error = np.abs(difference) / (UNIT_ROUNDOFF * np.maximum(gauge, TINY))
     return float(np.sqrt(np.mean(np.square(error)))), float(error.max())
+
+
+def _beside_limits(rms: float, largest: float, k: int, claimed: str) -> str:
+    """Return an error in u·D beside the limits of fp32, or of fp32-norm if that is claimed."""
+    name = "fp32"
+    limit = rms_limit(k)
+    if claimed == BY_NORM:
+        name = BY_NORM
+        limit = NORM_FACTOR * rms_limit(k)
+    of_largest = f"largest {largest:.3g} (up to {largest_limit(claimed, k):.4g})"
+    return f"rms {rms:.3g} u·D ({name} up to {limit:.3g}), {of_largest}"
 
 
 class PrecisionReference:
@@ -237,8 +266,8 @@ class PrecisionReference:
         if result.trespass:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c, result.format)
-        reached = classify(rms, largest, self.k)
-        factor = self._factor(result) if reached != "fp32" else None
+        reached = classify(rms, largest, self.k, claimed)
+        factor = self._factor(result) if reached not in ("fp32", BY_NORM) else None
         if factor is not None:
             slope, share = factor
             if share > (GROWING if slope > 0 else SHRINKING):
@@ -260,16 +289,15 @@ class PrecisionReference:
             places = whereabouts(rows, len(self.projected), "row")
             detail = f"class wrong: on its inputs, {places} off by more than rounding"
             return "wrong", failed(name, detail, len(rows))
-        detail = (
-            f"class {reached}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
-            f"largest {largest:.3g} (up to {max_limit(self.k):.4g})"
-        )
+        detail = f"class {reached}: {_beside_limits(rms, largest, self.k, claimed)}"
         is_good = RANK[reached] <= RANK[claimed]
         if not is_good:
             detail += f"; {claimed} was claimed"
             if self.types != SINGLE:
                 detail += SUMS_OF_16_BITS
-        limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
+        limit = OUTLIER * rms
+        if claimed in ("fp32", BY_NORM):
+            limit = largest_limit(claimed, self.k)
         return reached, Stage(name, is_good, largest, limit, detail)
 
     def _factor(self, result: LaunchResult) -> tuple[float, float] | None:
@@ -344,11 +372,11 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     one product of 23 or 24 bits, which is exact if products are whole, in any order and with any
     accumulator. Matrices of 16 bits have odd integers of as many bits as they hold.
 
-    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do
-    not: Strassen's algorithm, and emulation on tensor cores without the smallest of several
-    products. Both pass undeclared, with a note; a trespass fails, and an error that no short
-    product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a share
-    s of the rows is missed with a probability of (1 - s)^ROWS.
+    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error on U(-1,
+    1) and do not: Strassen's algorithm, and emulation on tensor cores without the smallest of
+    several products. Both pass, undeclared with a note; a trespass fails, and an error that no
+    short product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a
+    share s of the rows is missed with a probability of (1 - s)^ROWS.
     """
     m = buffers.shape.m
     n = buffers.shape.n
@@ -371,7 +399,8 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
         return failed(NAME, detail, far)
     if wrong := int((error != 0).sum()):
         detail = f"{SHORT}: {wrong} of {count} differ {places}"
-        return passed(NAME, detail, measured=wrong, limit=count, note=f"products are {SHORT}")
+        note = "" if subject.claimed == BY_NORM else f"products are {SHORT}"
+        return passed(NAME, detail, measured=wrong, limit=count, note=note)
     return passed(NAME, f"kept to 24 bits {places}", measured=0, limit=count)
 
 
@@ -457,7 +486,7 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
         rms, largest = data.errors(result.c, alpha, beta)
         reached = "wrong"
         if np.isfinite(result.c).all():
-            reached = classify(rms, largest, shape.k)
+            reached = classify(rms, largest, shape.k, subject.claimed)
         if RANK[reached] > RANK[subject.claimed]:
             limit = f"up to {rms_limit(shape.k):.3g} is fp32"
             return failed(SCALARS, f"class {reached} {launch}: rms {rms:.3g} u·D, {limit}")
@@ -481,10 +510,8 @@ def check_hard_data(
     if shape.m == shape.n and not domain.square:
         # At a square, M in place of N as a stride wouldn't show.
         shape = replace(shape, n=shape.n + domain.n)
-    is_split = on_tensor_cores or is_short  # FP32 made of shorter numbers, or Strassen's algorithm
-    failure, loses_bits = _check_scaled_rows(
-        subject, memory, shape, is_short=is_short, on_tensor_cores=on_tensor_cores
-    )
+    is_split = on_tensor_cores or is_short  # FP32 made of shorter numbers
+    failure = _check_scaled_rows(subject, memory, shape)
     if failure is not None:
         return failure
     on_any_data = _check_any_data(subject, memory, shape)
@@ -492,17 +519,17 @@ def check_hard_data(
         return on_any_data.failure
     shape = on_any_data.shape
     unlike = on_any_data.unlike
-    notes = [NORMS] if loses_bits else []
+    notes = list[str]()
     detail = f"as FP32 at {shape}"
     if unlike:
         counts = ", ".join(f"{name} ({count})" for name, count in unlike.items())
         detail = f"at {shape} and not as FP32: {counts}"
-        must_be_exact = not is_split or (on_tensor_cores is False and not loses_bits)
+        must_be_exact = not is_split or on_tensor_cores is False
         if domain.any_data or (must_be_exact and {MIXED, ALONE} & unlike.keys()):
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
         notes.append(on_any_data.clause)
     if not domain.square:
-        shape = domain.padded(Shape(shape.m, shape.n, _long_k(shape, checked_shape)))
+        shape = domain.padded(Shape(shape.m, shape.n, long_k(shape, checked_shape)))
         reached, stage = _check_random_inputs(subject, memory, shape)
         if not stage.passed:
             if reached == "wrong" or domain.any_data or not is_split:
@@ -511,7 +538,7 @@ def check_hard_data(
     return passed(HARD_DATA, detail, note="; ".join(notes), clause=on_any_data.clause)
 
 
-def _long_k(shape: Shape, checked_shape: Shape) -> int:
+def long_k(shape: Shape, checked_shape: Shape) -> int:
     """Return a long K for a small shape, at which it has the work of the checked shape."""
     shortest, longest = LONG
     k = checked_shape.flops // (2 * shape.m * shape.n)
@@ -575,39 +602,44 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
     return on_any_data
 
 
-def _check_scaled_rows(
-    subject: Runnable, memory: Memory, shape: Shape, *, is_short: bool, on_tensor_cores: bool | None
-) -> tuple[Stage | None, bool]:
-    """Return a failure, and whether elements are wrong that may be.
-
-    Rows of A and columns of B have separate powers of two. With Strassen's algorithm elements may
-    be wrong, as far as norms bound the error.
-
-    is_short: as in check_hard_data
-    on_tensor_cores: None if that isn't known
-    """
-    a, b = family("E1", shape, memory.rng, Claims(types=subject.types))
-    largest = (FAR_SCALES, NEAR_SCALES)
-    if subject.types.is_narrow:  # whose numbers end at 2^-24 and 2^16
-        largest = (HALF_SCALES, HALF_SCALES)
-    far_a, far_b = memory.rng.permutation(largest).tolist()
-    a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
-    b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
+def _check_scaled_rows(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
+    """Return the failed stage of a launch with scaled rows and columns, None if it is exact."""
+    a, b, scales = scaled_rows(shape, memory.rng, subject.claim)
     result = Buffers(memory, a, b).run(subject)
     right = a.astype(np.float64) @ b
     wrong = result.c != right
     if not result.trespass and not wrong.any():
-        return None, False
-    bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
-    is_bounded = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
-    if is_bounded and is_short and not on_tensor_cores:
-        return None, True
+        return None
+    is_bounded = not result.trespass and bool((beyond_norms(result.c - right, a, b) <= 1).all())
     rows = wrong.any(axis=1).sum()
     detail = result.trespass or f"{wrong.sum()} of {wrong.size} elements are wrong, in {rows} rows"
     if is_bounded:
-        detail += "; scale each row of A and each column of B by itself"
-    launch = f"at {shape} with rows and columns times 2^-{largest[0]} to 2^{largest[0]}"
-    return failed(HARD_DATA, f"{launch}: {detail}", float(wrong.sum()) or 1), True
+        detail += f"; {NORMS}"
+    return failed(HARD_DATA, f"at {shape} with {scales}: {detail}", float(wrong.sum()) or 1)
+
+
+def scaled_rows(
+    shape: Shape, rng: np.random.Generator, claim: Claims
+) -> tuple[Float32, Float32, str]:
+    """Return A and B of integers with a power of two for each row of A and column of B.
+
+    With them, these powers in words.
+    """
+    a, b = family("E1", shape, rng, Claims(types=claim.types))
+    largest = (FAR_SCALES, NEAR_SCALES)
+    if claim.types.is_narrow:  # whose numbers end at 2^-24 and 2^16
+        largest = (HALF_SCALES, HALF_SCALES)
+    far_a, far_b = rng.permutation(largest).tolist()
+    a = (a * np.exp2(rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
+    b = (b * np.exp2(rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
+    return a, b, f"rows and columns times 2^-{largest[0]} to 2^{largest[0]}"
+
+
+def beyond_norms(error: Float64, a: Float32, b: Float32) -> Float64:
+    """Return the size of each error as a share of the bound of fp32-norm."""
+    bound = BY_NORMS * a.shape[1] * float(np.abs(a).max()) * float(np.abs(b).max())
+    share: Float64 = np.abs(error) / bound
+    return share
 
 
 def any_data(

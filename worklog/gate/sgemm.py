@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import batch, edges, exact, kept_state, leading, operands, precision, sweeps
+from worklog.gate import (
+    batch,
+    edges,
+    exact,
+    kept_state,
+    leading,
+    norms,
+    operands,
+    precision,
+    sweeps,
+)
 from worklog.gate.checker import (
     EVERY_LAUNCH,
     REPEATED,
@@ -192,7 +202,10 @@ class SgemmChecker(Checker):
         """
         memory = self.buffers.memory
         stated_shapes = set(memory.shapes)
-        stage = check_hard_data(subject, memory, is_short, self.shape)
+        if subject.claimed == precision.BY_NORM:
+            stage = norms.check_norms(subject, memory, self.shape)
+        else:
+            stage = check_hard_data(subject, memory, is_short, self.shape)
         memory.shapes = stated_shapes  # a long K of a few rows isn't stated
         self._keeps_nan = precision.SPECIAL not in stage.clause
         return stage

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.ladder import RUNGS, rung
+from worklog.kernel.ladder import rung
 from worklog.kernel.ladder.names import NAMED
 from worklog.kernel.launch import header
 from worklog.kernel.nvrtc import own_headers
@@ -60,8 +60,8 @@ OPTIONS = {
                      "a comment's, or the "
                      "grid's)."),
     "claimed": Option(("--class",), "", "CLASS",
-                      "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16 (default: fp32; for "
-                      "matrices of 16 bits, fp32-emulated)."),
+                      "Class to reach: fp32, fp32-norm, fp32-emulated, tf32, fp16 or bf16 "
+                      "(default: fp32; for matrices of 16 bits, fp32-emulated)."),
     "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its "
                                                       "file's, or cupy)."),
 }  # fmt: skip
@@ -173,7 +173,7 @@ def rung_of_file(path: Path) -> Kernel | None:
 def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
     """Return the rung of several launches that a file holds, and the rung with its text."""
     source = read_source(path)
-    for packaged in RUNGS:
+    for packaged in NAMED.values():
         is_named = re.search(rf"\b{packaged.function}\b", source) is not None
         if not is_named or not _takes_several_launches(packaged):
             continue

@@ -41,8 +41,9 @@ Matrix = TypeVar("Matrix", bound=MatrixLike)
 FLOAT_BYTES = 4
 ADDRESS_UNITS = [FLOAT_BYTES << power for power in range(7)]  # of addresses: an allocation's is 256
 MAX_DIGITS = 9  # of a size in a text: more is a mistake, and Python can't read thousands of digits
-# Precision classes, most precise first.
-PrecisionClass = Literal["fp32", "fp32-emulated", "tf32", "fp16", "bf16"]
+# Precision classes, most precise first. The largest numbers of A and B bound an error of fp32-norm,
+# and the row and the column of an element bound an error of the others.
+PrecisionClass = Literal["fp32", "fp32-norm", "fp32-emulated", "tf32", "fp16", "bf16"]
 CLASSES: tuple[PrecisionClass, ...] = get_args(PrecisionClass)
 ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 ADDRESSES = r"\b([ABC](?:\s*(?:,|and)\s*[ABC])*)\s*%\s*([0-9]{1,3}) bytes"  # "A, B % 16 bytes"

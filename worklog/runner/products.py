@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from worklog.errors import Skipped
-from worklog.gate import check_plausible, fp32_roof, timed
+from worklog.gate import BY_NORM, check_plausible, fp32_roof, timed
 from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
 from worklog.problem import Shape
@@ -145,9 +145,9 @@ def _check_timed(
         in_words = f"{datapath} on tensor cores"
         peak = session.peaks[datapath]
         stages.append(check_plausible(shape, us - offset_us, peak, in_words))
-    elif harness.gate and not harness.biased() and kernel.claimed == "fp32":
-        roof = fp32_roof(kernel.operands(shape), session.peaks)
-        stages.append(check_plausible(shape, us - offset_us, *roof))
+    elif harness.gate and not harness.biased() and kernel.claimed in ("fp32", BY_NORM):
+        peak, in_words = fp32_roof(kernel.operands(shape), session.peaks, kernel.claimed)
+        stages.append(check_plausible(shape, us - offset_us, peak, in_words))
     return stages
 
 

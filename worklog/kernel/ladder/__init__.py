@@ -7,13 +7,14 @@ from worklog.kernel.ladder.counts import (
     block_traffic_bytes,
     memory_counts,
 )
-from worklog.kernel.ladder.names import RUNGS, rung, source_changed
+from worklog.kernel.ladder.names import NAMED, RUNGS, rung, source_changed
 from worklog.kernel.ladder.recorded import counters, moved_from_l2
 from worklog.kernel.ladder.rungs import FP32, LADDER, TENSOR
 
 __all__ = [
     "FP32",
     "LADDER",
+    "NAMED",
     "RUNGS",
     "TENSOR",
     "LadderCounts",

@@ -1,4 +1,4 @@
-"""All rungs by name, with `best`, the last of them."""
+"""All rungs by name, with `best`, the last of them; and winograd, which isn't a rung."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from typing import Any
 from worklog.errors import BadSetting, meant
 from worklog.kernel.kernel import Dispatcher, Kernel
 from worklog.kernel.ladder.best import choose
-from worklog.kernel.ladder.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
+from worklog.kernel.ladder.rungs import (
+    ANY_SHAPE,
+    FP32,
+    LADDER,
+    TENSOR,
+    any_shape,
+    winograd,
+    winograd_at,
+)
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = Dispatcher.from_kernel(
     replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose
 )
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
-NAMED = {kernel.name: kernel for kernel in RUNGS}
+# Another precision class than FP32's own sums, so no rung to compare with. It has no recorded time.
+WINOGRAD = Dispatcher.from_kernel(winograd(), winograd_at)
+NAMED = {kernel.name: kernel for kernel in (*RUNGS, WINOGRAD)}
 
 
 def rung(name: str, advice: str = "") -> Kernel:

@@ -82,6 +82,7 @@ ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles 
 SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 ROWS = numbered(None, "rows", "")  # of best, where A has up to four rows
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
+WINOGRAD = numbered(None, "winograd", "seven products of sums of quadrants replace eight")
 
 
 def equal_shares(blocks: int | str = MULTIPROCESSORS) -> Kernel:
@@ -317,6 +318,56 @@ def rows(shape: Shape, multiprocessors: int = ANY_CHIP.multiprocessors) -> Kerne
     clusters = math.ceil(shape.m / of_block) * math.ceil(shape.n / ROW_COLUMNS)
     parts = min(ROW_PARTS, ROW_RESIDENT * multiprocessors // clusters, shape.k // ROW_BATCH)
     return replace(ROWS, template={**ROWS.template, "ROWS": of_block, "PARTS": max(1, parts)})
+
+
+WINOGRAD_LEVELS = (1, 2)
+
+
+def winograd(levels: int = 1, **sides: int) -> Kernel:
+    """Return the kernel of Winograd's form of Strassen's algorithm.
+
+    A pass forms the sums of quadrants. The next one computes their products.
+
+    levels: 1 or 2, how often the matrices are split into quadrants
+    sides: values of other parameters of the tile, as BK=16
+    """
+    tile = {**WINOGRAD.template, **sides, "LEVELS": levels}
+    splits = 2**levels  # of M, N and K
+    stage_bytes = FLOAT_BYTES * tile["BK"] * (tile["BM"] + tile["BN"])
+    quads = "(M * K + K * N) / (4 * 256)"  # blocks of form_sums, if each thread took one quad
+    launches = (
+        Launch("form_sums<BM, BN, BK, LEVELS>", f"{quads} / {splits**2}", "256"),
+        replace(WINOGRAD.launch, shared=tile["STAGES"] * stage_bytes),
+    )
+    kept_tiles = {1: 2, 2: 10}[levels]  # of each block
+    sums = f"(M * K + K * N) / {splits**2} * {7**levels}"
+    steps = zip("MNK", ("BM", "BN", "BK"), strict=True)
+    sizes = (f"{size} % {splits * tile[side]} == 0" for size, side in steps)
+    return replace(
+        WINOGRAD,
+        launches=launches,
+        main=1,
+        template=tile,
+        rules=", ".join((*sizes, "A, B, C % 16 bytes")),
+        workspace=f"{FLOAT_BYTES} * ({sums} + {kept_tiles} * {MULTIPROCESSORS} * BM * BN)",
+    )
+
+
+@lru_cache(maxsize=4096)
+def winograd_at(shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:
+    """Return the kernel of Winograd's form with the levels that multiply least.
+
+    The busiest multiprocessor counts. A shape that isn't in a kernel's domain is in that of one
+    level or in none.
+    """
+    work = dict[int, int]()
+    for levels in WINOGRAD_LEVELS:
+        kernel = winograd(levels)
+        if shape not in kernel.domain:
+            continue
+        places = shape.m * shape.n // (kernel.template["BM"] * kernel.template["BN"]) // 4**levels
+        work[levels] = math.ceil(places / chip.multiprocessors) * 7**levels * shape.k // 2**levels
+    return winograd(min(work, key=work.__getitem__) if work else 1)
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults
