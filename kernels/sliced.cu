@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(BK * BN / TN)
     sgemm_sliced(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                  float* C) {
   constexpr int LANES = BN / TN, WARPS = BK * LANES / 32, COUNT = BM * TN;
-  constexpr int AHEAD = BM + TN > 8 ? 2 : 4;
+  constexpr int AHEAD = BM + TN > 8 ? 2 : BM == 1 && WIDTH == 4 ? 8 : 4;
   static_assert(32 % LANES == 0 && (COUNT & (COUNT - 1)) == 0, "lanes share out their sums evenly");
   __shared__ float sums[WARPS][BM * BN];
   const int columns = (N + BN - 1u) / BN, lane = threadIdx.x % 32, warp = threadIdx.x / 32;

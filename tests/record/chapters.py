@@ -22,6 +22,9 @@ what Nsight Compute counts of `best` and `split` where their speed ends, for not
 `python -m tests.record.chapters halves worklog/recordings/chapters/h200_halves.jsonl`; minutes.
 The rungs of kernels/hgemm beside cuBLAS and the fastest of cuBLASLt, `hgemm_cluster` with another
 scope of its arrivals, and what Nsight Compute counts, for notebook 18.
+
+`python -m tests.record.chapters winograd worklog/recordings/chapters/h200_winograd.jsonl`; minutes.
+Winograd's form with one and two levels beside cuBLAS and the fastest rungs, for notebook 09.
 """
 
 import sys
@@ -181,6 +184,23 @@ def halves(out: Path) -> None:
         print(kernel.name, limit(counted, run.gpu.arch), flush=True)
 
 
+def winograd(out: Path) -> None:
+    """Time Winograd's form beside cuBLAS and the fastest rungs, and one level beside two.
+
+    The gate passes each kernel at 4096. At 8192 and 16384 a check takes minutes.
+    """
+    levels = [
+        replace(rungs.winograd(count), name=f"winograd, {count} level{'s' if count > 1 else ''}")
+        for count in rungs.WINOGRAD_LEVELS
+    ]
+    names = [*(kernel.name for kernel in levels), "best", "bulk_copies"]
+    jobs = [product_job(name, Shape.of(4096)) for name in names]
+    jobs += [
+        product_job(name, Shape.of(size), UNCHECKED) for size in (8192, 16384) for name in names
+    ]
+    carry_out(order_of(jobs, Harness(), levels), out=out)
+
+
 if __name__ == "__main__":
     recordings = {
         "tiles": tiles,
@@ -189,5 +209,6 @@ if __name__ == "__main__":
         "small": small,
         "bounds": bounds,
         "halves": halves,
+        "winograd": winograd,
     }
     recordings[sys.argv[1]](Path(sys.argv[2]))
