@@ -1,4 +1,4 @@
-"""Kernels whose matrices have 16 bits: right ones pass with the formats named, wrong ones fail."""
+"""Kernels of other formats than FP32: right ones pass with the formats named, wrong ones fail."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from worklog.errors import BadSetting
 from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
 from worklog.kernel import Kernel
 from worklog.problem import Shape
@@ -26,7 +27,13 @@ FORMATS_OF = {
     "by_columns": "float16, C float32, B by columns",
     "e4m3": "float8_e4m3fn, C float32",
     "e5m2": "A float8_e5m2, B float8_e4m3fn, C float16",
+    "int8": "int8, C int32",
+    "dp4a": "int8, C int32, B by columns",
+    "mma_s8": "int8, C int32, B by columns",
+    "int8_scaled": "int8, C float32",
+    "int32": "int32",
 }
+EXACT = ("int8", "dp4a", "mma_s8", "int32")
 HALF_TYPES = Types(FLOAT16, FLOAT16, FLOAT16)
 
 
@@ -43,7 +50,8 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
     assert str(right.types) == FORMATS_OF[name]
     checked = check(right, on="emulated", seed=1, quick=True)
     assert checked.verdict.accepted, checked.verdict.reason
-    assert checked.verdict.result.startswith(f"passed as fp32 on {FORMATS_OF[name]} for M")
+    precision = "exact" if name in EXACT else "fp32"
+    assert checked.verdict.result.startswith(f"passed as {precision} on {FORMATS_OF[name]} for M")
 
 
 @pytest.mark.parametrize(
@@ -75,10 +83,51 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("e4m3", "float(B[k * N + col])", "float(B[k * N + col / 2 * 2])"),
         ("e5m2", "*scale_b", "1.0f"),
         ("e5m2", "float sum", "half sum"),
+        ("int8", "k < K; ++k", "k < K - 1; ++k"),
+        ("dp4a", "    __syncthreads();\n    for", "    for"),
+        ("mma_s8", "+ k + 16), a3", "+ k), a3"),
+        ("int8_scaled", "sum.y += a * b.y", "sum.y += a * b.x"),
     ],
 )
 def test_wrong_kernels_fail(name, old, new):
     assert not check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "cause"),
+    [
+        ("int8", "int sum", "float sum", "sums are kept in float"),
+        ("int8", "int sum", "short sum", "sums are kept in 16 bits"),
+        ("int8", "= sum;", "= max(-32768, min(32767, sum));", "sums are limited to 16 bits"),
+        ("int8", "+= A[", "+= (uint8_t)A[", "the bytes of A are taken as unsigned"),
+        ("int8", "A[row * K + k] *", "max(A[row * K + k], -127) *", "-128 in A is taken as -127"),
+        ("dp4a", "alpha * sum", "sum", "alpha is ignored"),
+        ("dp4a", "(As[threadIdx.y][i], Bs[threadIdx.x][i], sum)",
+         "((unsigned)As[threadIdx.y][i], (unsigned)Bs[threadIdx.x][i], (unsigned)sum)",
+         "the bytes of A and B are taken as unsigned"),
+        ("mma_s8", "s32.s8.s8.s32", "s32.s8.u8.s32", "the bytes of B are taken as unsigned"),
+        ("int8_scaled", "int4 sum = make_int4", "short4 sum = make_short4",
+         "sums are kept in 16 bits"),
+        ("int8_scaled", "scale_a * *scale_b", "scale_a", "scale of B is ignored"),
+        ("int32", "int sum", "float sum", "sums are kept in float"),
+    ],
+)  # fmt: skip
+def test_mistakes_with_integers_are_named(name, old, new, cause):
+    failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and cause in failure.detail, failure
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("const int8_t* B", "const float* B", "two integers or two floats"),
+        ("int32_t* C", "int8_t* C", "the gate takes a C of int, float"),
+        ("const int8_t* A", "const int4* A", "packed int8_t"),
+    ],
+)
+def test_formats_that_integers_have_no_product_of_are_refused(old, new, message):
+    with pytest.raises(BadSetting, match=message):
+        kernel("int8", old, new)
 
 
 def test_sums_in_16_bits_are_found_and_named():
@@ -119,9 +168,10 @@ def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():
 @pytest.mark.parametrize("name", FORMATS)
 def test_memory_repeats_a_value_and_gives_it_back(name):
     format_ = FORMATS[name]
-    for value in (0.0, -2.5, format_.largest):
+    for value in (0.0, -2.0 if format_.is_integer else -2.5, 2.0**format_.largest_exponent):
         assert format_.first_of(format_.repeated(value)) == value
-    assert np.isnan(format_.first_of(format_.repeated(np.nan)))
+    poison = format_.first_of(format_.repeated(format_.poison))
+    assert np.array_equal(poison, format_.poison, equal_nan=True)
 
 
 @pytest.mark.parametrize("types", [SINGLE, HALF_TYPES, Types(*[FORMATS["bfloat16"]] * 3)], ids=str)

@@ -19,12 +19,12 @@ from types import MappingProxyType
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import exact
+from worklog.gate import exact, integers
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
 from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.formats import FLOAT32, Claims, Format, Types
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
@@ -230,7 +230,8 @@ class _Problems:
         self.claim = subject.claim
         self.names = exact.families(subject.claim)
         self.shapes = edge_shapes(subject.domain)
-        self.cases = _cases(subject.domain, self.rng, live=memory.device.source == "live")
+        is_live = memory.device.source == "live"
+        self.cases = _cases(subject.domain, self.rng, subject.types, live=is_live)
         self.cases += [(self.shapes[0], USUAL)] * (len(self.names) * RANGES - len(self.cases))
         self.decks = {
             name: (exact.exponents(self.rng), exact.exponents(self.rng)) for name in self.names
@@ -264,12 +265,14 @@ def _scalars_in_words(domain: Domain) -> str:
     return f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
 
 
-def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tuple[Shape, Scalars]]:
+def _cases(
+    domain: Domain, rng: np.random.Generator, types: Types, *, live: bool
+) -> list[tuple[Shape, Scalars]]:
     """Return the shapes of this module and random ones, with scalars that the kernel takes."""
     drawn = drawn_shapes(domain, rng, live=live)
     cases = list[tuple[Shape, Scalars]]()
     for index, shape in enumerate(edge_shapes(domain)):
-        cases += [(shape, scalars) for scalars in _scalars(rng, index, domain)]
+        cases += [(shape, scalars) for scalars in _scalars(rng, index, domain, types)]
     for shape in drawn:
         alpha = float(rng.choice((1.0, -1.0, 2.0)))
         beta = float(rng.choice((1.0, -1.0)))
@@ -277,12 +280,15 @@ def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tupl
     return cases
 
 
-def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scalars, ...]:
+def _scalars(
+    rng: np.random.Generator, index: int, domain: Domain, types: Types
+) -> tuple[Scalars, ...]:
     """Return pairs of alpha and beta for one shape, as far as the kernel takes them.
 
     They are the usual pair, alpha alone, beta alone or with the usual alpha, and both.
     """
-    alpha, beta_alone, beta = (float(rng.choice(HALVES)) for _ in range(3))
+    halves = types.scalars(HALVES)
+    alpha, beta_alone, beta = (float(rng.choice(halves)) for _ in range(3))
     with_beta = ((0.0, beta_alone), (1.0, 1.0), (1.0, beta_alone))[index % 3]
     pairs: tuple[Scalars, ...] = (USUAL, (alpha, 0.0), with_beta, (alpha, beta))
     return tuple(dict.fromkeys(_accepted(*pair, domain) for pair in pairs))
@@ -338,7 +344,7 @@ def _structured_problems(
             places = rng.permutation(matrix.size)[: int(rng.integers(1, CHANGED + 1))]
             matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
             family += f" but for {len(places)} elements"
-        alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
+        alpha, beta = _scalars(rng, 0, domain, claim.types)[-1] if with_scalars else USUAL
         initial_c = old_c(shape, rng, claim) if beta else None
         yield ExactProblem(family, *matrices, (1.0, 1.0), alpha, beta, initial_c)
 
@@ -358,7 +364,8 @@ def _scalar_problems(
     pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
     # A shorter class may round alpha A, and a shorter format rounds C.
     if claim.precision not in exact.OPERAND_BITS and claim.types.c == FLOAT32:
-        pairs += [*((alpha, 1.0) for alpha in FEW_BITS), (LARGE_ALPHA, 0.0)]
+        pairs += [(alpha, 1.0) for alpha in claim.types.scalars(FEW_BITS)]
+        pairs += [(alpha, 0.0) for alpha in claim.types.scalars([LARGE_ALPHA])]
     for alpha, beta in pairs:
         if (alpha == 1 or domain.alpha) and (beta == 0 or domain.beta):
             a = integers(shape.m, shape.k, 4)
@@ -626,6 +633,12 @@ def _cause(
         turned = [name for name in "AB" if re.search(rf"\b{name}\b.* read transposed", mistake)]
         advice = f" If that is meant, state it: --by-columns {','.join(turned)}." if turned else ""
         return f"This is the result if {mistake}.{advice}"
+    if subject.types.has_integers:
+        factors = integers.Factors.of_matrices(problem.a, problem.b, problem.initial_c)
+        factors = replace(factors, alpha=int(problem.alpha), beta=int(problem.beta))
+        mistake = integers.mistake(np.rint(result.c).astype(np.int64), factors, subject.types.a)
+        if mistake:
+            return f"This is the result if {mistake}."
     if names := subject.variables(problem.shape):
         subject.relocate()  # which sets them to their first values
         if is_exact(subject, memory, problem, shifts):

@@ -33,7 +33,7 @@ import numpy as np
 
 from worklog.errors import apart
 from worklog.problem import Float32, Float64, Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.formats import Claims, Format
 from worklog.runs import ErrorMap
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -142,8 +142,8 @@ def sum_bits(claim: Claims) -> int:
 
 
 def long_bits(format_: Format) -> int:
-    """Return the bits of a long operand: all of its format's, or 12 of float32's."""
-    return 12 if format_ == FLOAT32 else format_.significand
+    """Return the bits of a long operand: all of its format's, or 12 of 32 bits'."""
+    return min(12, format_.significand)
 
 
 def _widest_operand(k: int, claim: Claims, format_: Format, headroom: int) -> int:

@@ -2,7 +2,8 @@
 
 Outputs are filled with a sentinel before a launch.
 
-The guards around inputs hold NaN, so an element read outside an input and used shows in the result.
+The guards around inputs hold NaN, or the smallest integer, so an element read outside an input and
+used shows in the result. An integer times 0 doesn't.
 The guards around outputs hold the sentinel. All are compared after each launch. The sentinel is
 drawn anew each time, so neither an element that was not written nor the result of the launch before
 passes for a result. It is finite: alpha * acc + 0 * C is right for every finite C, and NaN would
@@ -92,9 +93,9 @@ class Guarded:
         self.device.fill(self.whole, float(self.fill_word))
 
     def load(self, host: Float32) -> None:
-        """Copy `host` to the first elements, with NaN around them."""
-        self.fill(np.nan)
-        self._loaded = host
+        """Copy `host` to the first elements, with the format's poison around them."""
+        self.fill(self.format.poison)
+        self._loaded = host + np.float32(0) if self.format.is_integer else host  # without -0
         if host.size:
             self.device.overwrite(self.device.view(self.inner, 0, host.size), host)
 
@@ -383,7 +384,7 @@ class Buffers(GuardedBuffers):
         The inputs of the larger ones become NaN.
         """
         for array in self.inputs:
-            array.fill(np.nan)
+            array.fill(array.format.poison)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         a, b, c = (
             self.memory.device.view(matrix, 0, size)

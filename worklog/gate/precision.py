@@ -132,7 +132,9 @@ def projected_limits(
     chance = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
     largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
     # Half a unit of an element of the size D, which most are below.
-    of_c = 0.0 if format_c == FLOAT32 else 2.0**-format_c.significand / UNIT_ROUNDOFF
+    of_c = 0.0
+    if format_c != FLOAT32 and not format_c.is_integer:
+        of_c = 2.0**-format_c.significand / UNIT_ROUNDOFF
     return (
         largest + PROJECTED_OUTLIER * of_c,
         (rms + of_c) * chance,
@@ -381,13 +383,17 @@ def _odd(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
     return (2 * drawn + 1).astype(np.float32)
 
 
-def full_mantissa(rng: np.random.Generator) -> float:
-    """Return ±1 to ±1.25 with 24 bits.
+def full_mantissa(rng: np.random.Generator, types: Types = SINGLE) -> float:
+    """Return ±1 to ±1.25 with 24 bits, or with the bits of the scalars' format.
 
-    Cut to 8 or 11 bits, it has a relative error of at least 2^-11.7, rounded or truncated.
+    Cut to 8 or 11 bits, it has a relative error of at least 2^-11.7, rounded or truncated. An
+    integer isn't ±1.
     """
+    if types.has_integer_scalars:
+        return float(rng.choice(types.scalars((-5, -3, -2, 2, 3, 5))))
     low = 2 * int(rng.integers(1639, 2457)) + 1  # 0.4 to 0.6 of the last of 11 bits
-    return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
+    scalar = rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23)
+    return float(types.rounded_scalars(np.float32(scalar)))
 
 
 class _ScalarProblem:
@@ -440,14 +446,13 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     launches = [(problem, 0, False)]
     if domain.beta:
         launches.append((problem, 0, True))
-    # fp16 has no such A and B.
-    if domain.alpha and RANK[subject.claimed] < RANK["fp16"] and not subject.types.is_narrow:
+    if _takes_extremes(subject):
         exponent = problem.exponent
         launches.append((problem.times(-exponent), EXTREME, domain.beta))
         launches.append((problem.times(exponent), -EXTREME, domain.beta))
     for data, extreme, with_beta in launches:
-        alpha = math.ldexp(full_mantissa(rng), extreme) if domain.alpha else 1.0
-        beta = math.ldexp(full_mantissa(rng), extreme + 1) if with_beta else 0.0
+        alpha = math.ldexp(full_mantissa(rng, subject.types), extreme) if domain.alpha else 1.0
+        beta = math.ldexp(full_mantissa(rng, subject.types), extreme + 1) if with_beta else 0.0
         result = Buffers(memory, data.a, data.b).run(
             subject, alpha, beta, data.old if with_beta else None
         )
@@ -463,6 +468,16 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
             return failed(SCALARS, f"class {reached} {launch}: rms {rms:.3g} u·D, {limit}")
         worst = max(worst, rms)
     return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")
+
+
+def _takes_extremes(subject: Runnable) -> bool:
+    """Return whether alpha may be nearly the largest number, with A and B such that C isn't.
+
+    fp16 has no such A and B.
+    """
+    if RANK[subject.claimed] >= RANK["fp16"] or subject.types.is_narrow:
+        return False
+    return subject.domain.alpha and subject.types.scalar == FLOAT32
 
 
 def check_hard_data(

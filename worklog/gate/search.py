@@ -111,6 +111,7 @@ class Search:
         self.key = key
         self.coverage = coverage
         self.domain = subject.domain
+        self.types = subject.types
         self.rng = rng
         self.threads = (*coverage.block, 1)[:2]
         self.tile = [max(LEAST, subject.kernel.template.get(name, 0)) for name in ("BM", "BN")]
@@ -252,9 +253,9 @@ class Search:
         scalars_near_numbers = np.nextafter(scalars_near_numbers, towards)
         special = rng.choice(SPECIAL, DRAWN)
         usual = rng.choice(USUAL, DRAWN)
-        return self._mixed(scalars_near_numbers, scalars_near_numbers, special, usual).astype(
-            np.float32
-        )
+        scalars = self._mixed(scalars_near_numbers, scalars_near_numbers, special, usual)
+        rounded: Values = self.types.rounded_scalars(scalars.astype(np.float32))
+        return rounded
 
     def _random_shifts(self, alignment: int) -> Values:
         """Return bytes by which a matrix begins later; a few of them are very large."""

@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import batch, edges, exact, kept_state, leading, operands, precision, sweeps
+from worklog.gate import (
+    batch,
+    edges,
+    exact,
+    integers,
+    kept_state,
+    leading,
+    operands,
+    precision,
+    sweeps,
+)
 from worklog.gate.checker import (
     EVERY_LAUNCH,
     REPEATED,
@@ -43,7 +53,7 @@ from worklog.kernel import (
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, Claims, Format, Types
 from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
@@ -149,7 +159,7 @@ class SgemmChecker(Checker):
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
         yield from self._kept_state(subject)
-        if domain.alpha or domain.beta:
+        if (domain.alpha or domain.beta) and not self.types.has_integer_scalars:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claim, domain)
         yield check_benchmark_shape(subject, buffers, projections)
@@ -162,11 +172,14 @@ class SgemmChecker(Checker):
             yield products
         yield from self._check_precision(subject)
         self._keeps_nan = False
-        if claims_whole_products:
+        if self.types.has_integers:
+            yield self._check_integers(subject)
+        elif claims_whole_products:
             yield self._check_hard_data(subject, is_short)
         yield check_ragged(subject, buffers, partial(self.probe, claim.precision, rng=self._rng))
-        yield self._at_small_shapes(edges.check_old_c, subject, part=5)
-        if domain.alpha:
+        if not self.types.c.is_integer:  # 0 times an integer is 0
+            yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        if domain.alpha and not self.types.has_integers:
             yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         yield from self._ends(subject)
@@ -180,10 +193,20 @@ class SgemmChecker(Checker):
         result = buffers.run(subject)
         self.reached, stage = self._precision.judge("precision", result, subject.claimed)
         yield stage
-        if self.types.c != FLOAT32:
+        if self.types.c.itemsize == FLOAT16.itemsize:
             self.reached, stage = precision.check_sums(subject, buffers, self._rng, self.reached)
             yield stage
             buffers.restore()
+
+    def _check_integers(self, subject: Runnable) -> Stage:
+        """Return the stage of integers of the full range, and note that C is exact."""
+        memory = self.buffers.memory
+        stated_shapes = set(memory.shapes)
+        stage = integers.check_full_range(subject, memory)
+        memory.shapes = stated_shapes  # a long K of a few rows isn't stated
+        if stage.passed and self.types.c.is_integer:
+            self.reached = integers.EXACT
+        return stage
 
     def _check_hard_data(self, subject: Runnable, is_short: bool) -> Stage:
         """Return the stage of hard data, and note whether NaN stays in its row and column.
@@ -285,7 +308,7 @@ class SgemmChecker(Checker):
                     subject, self.buffers.memory, shape, with_nan=self._keeps_nan
                 )
             return sweeps.corner_failure(subject, self.buffers.memory, shape)
-        alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
+        alpha = full_mantissa(self._rng, self.types) if subject.domain.alpha else 1.0
         probe = partial(self.probe, subject.claimed, rng=self._rng)
         mistake, wrong_count = _mistake_in_part(subject, self.buffers, probe, shape, alpha)
         detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
@@ -456,14 +479,14 @@ def exact_problems(
     alpha, beta: whether the kernel takes it
     """
     projections = []
-    bits_of_beta = exact.sum_bits(claim) // 2
+    bits_of_beta = min(exact.sum_bits(claim) // 2, claim.types.scalar.significand)
     bits_of_c = exact.sum_bits(claim) - 1 - bits_of_beta
     for index, name in enumerate((exact.families(claim) * LAUNCHES)[:LAUNCHES]):
         with_beta = index == 2 and beta
         a, b = exact.family(name, shape, rng, claim, headroom=int(with_beta))
         decks = (exact.exponents(rng), exact.exponents(rng))
         scale_a, scale_b = exact.stretch(a, b, decks, claim)
-        alpha_value = float(rng.choice(POWERS)) if index and alpha else 1.0
+        alpha_value = float(rng.choice(claim.types.scalars(POWERS))) if index and alpha else 1.0
         beta_value = 0.0
         if with_beta:
             sign = rng.choice((-1, 1))
@@ -543,7 +566,9 @@ def check_ragged(
     domain = subject.domain
     shapes = ragged_shapes(buffers.shape, domain, memory.rng)
     for number, shape in enumerate(shapes):
-        alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
+        alpha = 1.0
+        if domain.alpha and number != 1:
+            alpha = full_mantissa(memory.rng, subject.types)
         mistake, wrong_count = _mistake_in_part(subject, buffers, probe, shape, alpha)
         if mistake:
             detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
@@ -621,6 +646,6 @@ def check_repeated(
 def differ_for(format_: Format) -> Program:
     """Return the program that compares two matrices of a format bit by bit."""
     options: tuple[str, ...] = COMPILE_OPTIONS
-    if format_ != FLOAT32:
+    if format_.itemsize == FLOAT16.itemsize:
         options = (*options, "-DBITS=unsigned short")
     return Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ", options)

@@ -78,7 +78,11 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
     launch = _with_options(launch, request, chosen)
     order = _with_maps(request, chosen, order)
     types = signature.types_of_matrices(
-        chosen.defined, order.arguments, launch.instance, by_columns
+        chosen.defined,
+        order.arguments,
+        launch.instance,
+        by_columns=by_columns,
+        source=request.source,
     )
     types = tensor_map.types_of_maps(order.maps, order.arguments, types)
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)

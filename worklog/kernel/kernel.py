@@ -565,7 +565,8 @@ class Kernel:
         Raises BadSetting for a tensor map that the driver doesn't make.
         """
         values: dict[str, Any] = {"A": a, "B": b, "C": c}
-        values |= {"alpha": np.float32(alpha), "beta": np.float32(beta)}
+        scalar = self.types.scalar
+        values |= {"alpha": scalar.passed(alpha), "beta": scalar.passed(beta)}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
         values |= operands
         sizes_by_name = (

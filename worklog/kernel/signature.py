@@ -15,10 +15,20 @@ from types import MappingProxyType
 import numpy as np
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import evaluate, split_list
+from worklog.kernel.source import evaluate, split_list, uncommented
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
-from worklog.problem.formats import FLOAT32, FORMATS, OF_C, Format, Types
+from worklog.problem.formats import (
+    FLOAT32,
+    FORMATS,
+    INT8,
+    INT32,
+    OF_C,
+    OF_INTEGERS,
+    OF_SCALARS,
+    Format,
+    Types,
+)
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
@@ -81,12 +91,19 @@ VECTORS = {
     "__nv_fp8x4_e4m3": "float8_e4m3fn",
     "__nv_fp8x2_e5m2": "float8_e5m2",
     "__nv_fp8x4_e5m2": "float8_e5m2",
+    "char2": "int8",
+    "char4": "int8",
+    "int2": "int32",
+    "int4": "int32",
 }
 _PASSED_AS = (
-    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3 and __nv_fp8_e5m2 matrices, and "
-    "float and integers of 32 and 64 bits"
+    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3, __nv_fp8_e5m2, int8_t and int "
+    "matrices, and float and integers of 32 and 64 bits"
 )
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
+_SHORT_SCALARS = ("float16", "bfloat16")  # passed by value as alpha and beta
+# Code that takes four int8 from each int: the functions __dp4a and dp4a, and mma's type s8.
+_PACKS = re.compile(r"dp4a|\bs8\b")
 
 
 @dataclass(frozen=True)
@@ -172,7 +189,9 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
         if kind.endswith(("*", "]")):
             advice = "the gate passes float*, row-major"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
-        numbers = [*FORMATS] if parameter.pointer else _NUMBERS
+        numbers: Sequence[str] = [*FORMATS] if parameter.pointer else _NUMBERS
+        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) in ("alpha", "beta"):
+            numbers = (*_NUMBERS, *_SHORT_SCALARS)
         is_of_template = not types.isdisjoint(re.findall(r"\w+", kind))
         is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
         if not is_passed:
@@ -183,24 +202,60 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 
 def types_of_matrices(
-    defined: Definition, values: Sequence[str], instance: str, by_columns: str
+    defined: Definition, values: Sequence[str], instance: str, *, by_columns: str, source: str
 ) -> Types:
-    """Return the formats of A, B and C.
+    """Return the formats of A, B and C, and of alpha and beta.
 
     values: of the parameters
     instance: the arguments of the template, as in "half, 32"
     by_columns: as in Types
+    source: its code says if integers of A and B are four int8 each
     """
     formats = formats_of_pointers(defined, instance)
     of_matrices = dict.fromkeys(MATRICES, FLOAT32)
+    is_packed = _PACKS.search(uncommented(source)) is not None
     for parameter, value in zip(defined.parameters, values, strict=False):
-        if value in MATRICES:
-            of_matrices[value] = formats.get(parameter.name, FLOAT32)
+        if value not in MATRICES:
+            continue
+        format_ = formats.get(parameter.name, FLOAT32)
+        if value != "C" and format_ == INT32 and is_packed:
+            format_ = INT8
+        if value != "C" and format_ == INT32 and parameter.type != "int":
+            raise BadSetting(
+                f"{parameter.declaration}: the gate passes {parameter.type}* as packed int8_t, if "
+                "the code has __dp4a or mma on s8"
+            )
+        of_matrices[value] = format_
     a, b, c = of_matrices.values()
-    if c not in OF_C:
-        names = ", ".join(format_.cuda for format_ in OF_C)
-        raise BadSetting(f"C is {c.cuda}: the gate takes a C of {names}")
-    return Types(a, b, c, by_columns)
+    if a.is_integer != b.is_integer:
+        raise BadSetting(
+            f"A is {a.cuda} and B is {b.cuda}: the gate takes two integers or two floats"
+        )
+    allowed = OF_INTEGERS if a.is_integer else OF_C
+    if c not in allowed:
+        names = ", ".join(format_.cuda for format_ in allowed)
+        raise BadSetting(f"C is {c.cuda}, and A is {a.cuda}: the gate takes a C of {names}")
+    return Types(a, b, c, by_columns, _format_of_scalars(defined, values, instance))
+
+
+def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str) -> Format:
+    """Return the format of alpha and beta. Raises BadSetting if these differ."""
+    of_template = dict(zip(defined.template, split_list(instance), strict=False))
+    formats = set[str]()
+    for parameter, value in zip(defined.parameters, values, strict=False):
+        if value in ("alpha", "beta"):
+            kind = of_template.get(parameter.type, parameter.type)
+            formats.add(TYPES.get(kind, kind))
+    if not formats:
+        return FLOAT32
+    name = formats.pop()
+    if formats or name not in [format_.name for format_ in OF_SCALARS]:
+        names = ", ".join(format_.cuda for format_ in OF_SCALARS)
+        raise BadSetting(
+            f"alpha and beta are {' and '.join([name, *formats])}: the gate passes two of one type "
+            f"of {names}"
+        )
+    return FORMATS[name]
 
 
 def operands(defined: Definition, values: Sequence[str], instance: str) -> tuple[Operand, ...]:

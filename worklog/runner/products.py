@@ -97,8 +97,11 @@ def _roof(peaks: Mapping[str, float], harness: Harness, types: Types) -> Roof:
 
 
 def datapath_of(types: Types) -> str:
-    """Return the tensor cores' datapath for factors of 16 bits; "" for others."""
-    datapaths = {"float16": "fp16", "bfloat16": "bf16"}
+    """Return the tensor cores' datapath for 16 bits and int8; "" for other factors.
+
+    int8 has the rate of FP8 (data sheets of L40S, H100 and HGX B200, dense).
+    """
+    datapaths = {"float16": "fp16", "bfloat16": "bf16", "int8": "fp8"}
     return datapaths.get(types.a.name, "") if types.a == types.b else ""
 
 
@@ -145,6 +148,8 @@ def _check_timed(
         in_words = f"{datapath} on tensor cores"
         peak = session.peaks[datapath]
         stages.append(check_plausible(shape, us - offset_us, peak, in_words))
+    elif session.types.has_integers:
+        return stages  # a GPU whose rate of integers isn't known
     elif harness.gate and not harness.biased() and kernel.claimed == "fp32":
         roof = fp32_roof(kernel.operands(shape), session.peaks)
         stages.append(check_plausible(shape, us - offset_us, *roof))
