@@ -10,6 +10,7 @@ from worklog.errors import BadSetting
 from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
 from worklog.kernel import Kernel
 from worklog.problem import Shape
+from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Types
 from worklog.runner.check import check
 
@@ -32,8 +33,13 @@ FORMATS_OF = {
     "mma_s8": "int8, C int32, B by columns",
     "int8_scaled": "int8, C float32",
     "int32": "int32",
+    "bias_relu": "float32, with relu",
+    "int8_relu": "int8, C int32, with relu",
+    "gelu_residual": "float16, with gelu",
+    "gelu_tanh": "float32, with gelu tanh",
+    "residual": "bfloat16, C float32",
 }
-EXACT = ("int8", "dp4a", "mma_s8", "int32")
+EXACT = ("int8", "dp4a", "mma_s8", "int32", "int8_relu")
 HALF_TYPES = Types(FLOAT16, FLOAT16, FLOAT16)
 
 
@@ -51,6 +57,8 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
     checked = check(right, on="emulated", seed=1, quick=True)
     assert checked.verdict.accepted, checked.verdict.reason
     precision = "exact" if name in EXACT else "fp32"
+    if name == "gelu_residual":  # of a gelu's two halves, each is rounded to 16 bits
+        precision = "fp32-emulated"
     assert checked.verdict.result.startswith(f"passed as {precision} on {FORMATS_OF[name]} for M")
 
 
@@ -83,6 +91,15 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("e4m3", "float(B[k * N + col])", "float(B[k * N + col / 2 * 2])"),
         ("e5m2", "*scale_b", "1.0f"),
         ("e5m2", "float sum", "half sum"),
+        ("bias_relu", "    __syncthreads();\n    for", "    for"),
+        ("bias_relu", "k < K; k", "k + 16 <= K; k"),
+        ("bias_relu", "k + tx < K", "k + tx <= K"),
+        ("bias_relu", "row < M && col < N) C", "col < N) C"),
+        ("gelu_residual", "k < K; ++k", "k < K - 1; ++k"),
+        ("gelu_residual", "(bias[col])", "(bias[row])"),
+        ("gelu_tanh", "0.5f * x *", "x *"),
+        ("gelu_tanh", "0.044715f", "0.0f"),
+        ("residual", "residual[row * N + col]", "residual[row * M + col]"),
         ("int8", "k < K; ++k", "k < K - 1; ++k"),
         ("dp4a", "    __syncthreads();\n    for", "    for"),
         ("mma_s8", "+ k + 16), a3", "+ k), a3"),
@@ -91,6 +108,57 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
 )
 def test_wrong_kernels_fail(name, old, new):
     assert not check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "cause"),
+    [
+        ("bias_relu", "fmaxf(sum + bias[col], 0.0f)", "sum + bias[col]", "relu is left out"),
+        ("bias_relu", "sum + bias[col], 0.0f)", "sum, 0.0f) + bias[col]",
+         "relu is applied before bias"),
+        ("bias_relu", "sum + bias[col]", "sum", "bias is ignored"),
+        ("bias_relu", "epilogue: relu", "", "--epilogue relu"),
+        ("int8_relu", "sum > 0 ? sum : 0", "sum", "relu is left out"),
+        ("int8_relu", "int sum", "float sum", "sums are kept in float"),
+        ("gelu_residual", "__half2float(residual", "2 * __half2float(residual",
+         "residual is added twice"),
+        ("gelu_residual", "__half2float(residual[row * N + col])", "0", "residual is ignored"),
+        ("gelu_residual", "erff(x * 0.70710678f)",
+         "tanhf(0.7978845608f * (x + 0.044715f * x * x * x))",
+         "gelu tanh in place of gelu"),
+        ("gelu_tanh", "tanhf(0.7978845608f * (x + 0.044715f * x * x * x))",
+         "erff(x * 0.70710678f)", "gelu in place of gelu tanh"),
+        ("residual", "sum + __bfloat162float(residual[row * N + col])",
+         "(sum + __bfloat162float(residual[row * N + col]))", "alpha multiplies the residual, too"),
+        ("residual", " + __bfloat162float(residual[row * N + col])", "", "residual is ignored"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_an_epilogue_are_named(name, old, new, cause):
+    failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and cause in failure.detail, failure
+
+
+@pytest.mark.parametrize("relu", ["x > 0 ? x : 0", "x < 0 ? 0 : x"])
+def test_relu_may_drop_nan_or_keep_it(relu):
+    result = relu.replace("x", "(sum + bias[col])")
+    right = kernel("bias_relu", "fmaxf(sum + bias[col], 0.0f)", result)
+    verdict = check(right, on="emulated", seed=1, quick=True).verdict
+    assert verdict.accepted, verdict.reason
+    drops_nan = relu == "x > 0 ? x : 0"
+    assert ("relu makes NaN 0" in verdict.result) == drops_nan
+
+
+def test_an_unknown_epilogue_is_refused():
+    source = (FOLDER / "bias_relu.cu").read_text(encoding="utf-8")
+    with pytest.raises(BadSetting, match="epilogue: silu: give one of relu, gelu, gelu tanh"):
+        Kernel.from_source(source, epilogue="silu")
+    assert Kernel.from_source(source.replace("epilogue: relu", ""), epilogue="relu").types.epilogue
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_an_activation_of_x_less_that_of_minus_x_is_x(epilogue):
+    values = np.linspace(-20, 20, 401)
+    assert np.allclose(activated(epilogue, values) - activated(epilogue, -values), values)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
 from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
+from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import FLOAT32, Claims, Format, Types
 from worklog.runs import ErrorMap, Stage, failed, passed
 
@@ -80,6 +81,7 @@ RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 # Special data: with scalars or not, and with changed elements or not.
 VARIANTS = ((False, False), (True, False), (False, True))
+CLOSE = 1e-5  # to a result with an activation
 CHANGED = 3  # elements, at most
 WHOLE = 48, 64, 32
 
@@ -513,6 +515,8 @@ def check_unread_inputs(subject: Runnable, memory: Memory) -> Stage:
         if result.trespass:
             return failed(UNREAD, f"at {shape} with beta = {beta:g}: {result.trespass}")
         is_nan = np.isnan(result.c)
+        if subject.types.epilogue:  # it may make NaN 0
+            is_nan |= result.c == 0
         wrong = ~is_nan & (result.c != beta * initial_c)
         if wrong.any():
             detail = f"{wrong.sum()} of {wrong.size} elements are neither beta C nor NaN"
@@ -633,6 +637,11 @@ def _cause(
         turned = [name for name in "AB" if re.search(rf"\b{name}\b.* read transposed", mistake)]
         advice = f" If that is meant, state it: --by-columns {','.join(turned)}." if turned else ""
         return f"This is the result if {mistake}.{advice}"
+    for epilogue in () if subject.types.epilogue else EPILOGUES:
+        activated_result = activated(epilogue, problem.result(product_ab).astype(np.float64))
+        if np.allclose(result.c, activated_result, rtol=CLOSE, atol=CLOSE):
+            option = epilogue.replace(" ", "_")
+            return f"This is the result with {epilogue}. If that is meant: --epilogue {option}."
     if subject.types.has_integers:
         factors = integers.Factors.of_matrices(problem.a, problem.b, problem.initial_c)
         factors = replace(factors, alpha=int(problem.alpha), beta=int(problem.beta))

@@ -18,6 +18,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import classify, rms_and_largest
 from worklog.kernel import Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
+from worklog.problem.epilogues import activated
 from worklog.problem.formats import FLOAT32, INT8, Format
 from worklog.runs import Stage, failed, passed
 
@@ -45,6 +46,7 @@ class Factors:
     old: Integers
     alpha: int = 1
     beta: int = 0
+    epilogue: str = ""
 
     @classmethod
     def of_matrices(cls, a: Float32, b: Float32, old: Float32 | float | None) -> Factors:
@@ -63,8 +65,11 @@ class Factors:
         return product
 
     def result(self, sums: Integers) -> Integers:
-        """Return alpha sums + beta C."""
-        return self.alpha * sums + self.beta * self.old
+        """Return alpha sums + beta C, with the activation."""
+        result = self.alpha * sums + self.beta * self.old
+        if self.epilogue:
+            return np.rint(activated(self.epilogue, result.astype(np.float64))).astype(np.int64)
+        return result
 
 
 def check_full_range(subject: Runnable, memory: Memory) -> Stage:
@@ -73,7 +78,7 @@ def check_full_range(subject: Runnable, memory: Memory) -> Stage:
     factors = _drawn(subject, shape, memory.rng)
     buffers = Buffers(memory, factors.a.astype(np.float32), factors.b.astype(np.float32))
     old = factors.old.astype(np.float32) if factors.beta else None
-    result = buffers.run(subject, factors.alpha, factors.beta, old)
+    result = buffers.run(subject, factors.alpha, factors.beta, old, is_raw=True)
     launch = f"at {shape} with alpha = {factors.alpha}, beta = {factors.beta}"
     if result.trespass:
         return failed(FULL_RANGE, f"{launch}: {result.trespass}")
@@ -123,7 +128,7 @@ def _drawn(subject: Runnable, shape: Shape, rng: np.random.Generator) -> Factors
     if subject.domain.beta:
         beta = 2
     old = rng.integers(-(2**12), 2**12, (shape.m, shape.n))
-    return Factors(a, np.ascontiguousarray(b.T), old, alpha, beta)
+    return Factors(a, np.ascontiguousarray(b.T), old, alpha, beta, types.epilogue)
 
 
 def _any_integers(format_: Format, size: tuple[int, int], rng: np.random.Generator) -> Integers:

@@ -157,6 +157,8 @@ class SgemmChecker(Checker):
         getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
+        if self.types.epilogue and isinstance(subject, Loaded):
+            yield self._at_small_shapes(operands.check_operands, subject, part=14)
         yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
         yield from self._kept_state(subject)
         if (domain.alpha or domain.beta) and not self.types.has_integer_scalars:
@@ -174,7 +176,7 @@ class SgemmChecker(Checker):
         self._keeps_nan = False
         if self.types.has_integers:
             yield self._check_integers(subject)
-        elif claims_whole_products:
+        elif claims_whole_products and not self.types.has_gelu:  # which rounds, also to 0
             yield self._check_hard_data(subject, is_short)
         yield check_ragged(subject, buffers, partial(self.probe, claim.precision, rng=self._rng))
         if not self.types.c.is_integer:  # 0 times an integer is 0
@@ -217,7 +219,7 @@ class SgemmChecker(Checker):
         stated_shapes = set(memory.shapes)
         stage = check_hard_data(subject, memory, is_short, self.shape)
         memory.shapes = stated_shapes  # a long K of a few rows isn't stated
-        self._keeps_nan = precision.SPECIAL not in stage.clause
+        self._keeps_nan = precision.SPECIAL not in stage.clause and not self.types.epilogue
         return stage
 
     def _by_code(self, subject: Loaded) -> Iterator[Stage]:
@@ -226,7 +228,7 @@ class SgemmChecker(Checker):
             yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
         if subject.kernel.is_batched:
             yield self._at_small_shapes(batch.check_batch, subject, part=13)
-        if subject.kernel.operands:
+        if subject.kernel.operands and not self.types.epilogue:
             yield self._at_small_shapes(operands.check_operands, subject, part=14)
         if self.device.source != "emulated":
             return
@@ -623,7 +625,7 @@ def check_repeated(
     count = LEAST if device.source == "emulated" else max(LEAST, affordable)
     launches = 1
     buffers.restore(problem.a, problem.b)
-    buffers.run(subject)
+    buffers.run(subject, is_raw=True)
     while launches < count:
         device.fill(buffers.spare, float(buffers.memory.sentinel(buffers.memory.types.c)))
         buffers.memory.lend(subject, buffers.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -40,9 +40,12 @@ BATCH = "batch"  # the number of products of one launch
 BIAS = "bias"
 ROW_BIAS = "row bias"
 BIASES = (BIAS, ROW_BIAS)
+# The address of a matrix of C's shape that is added.
+RESIDUAL = "residual"
+_RESIDUAL_NAMES = ("residual", "res", "skip", "r")
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
 SCALES = ("scale of A", "scale of B", "scale")
-OPERANDS = (*BIASES, *SCALES)  # beyond those of a product
+OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
 ADDRESS_OF_MAP = "address of a map of "  # before the matrix of a tensor map in global memory
@@ -118,17 +121,18 @@ class Operand:
     format: Format | None
 
     @property
-    def is_bias(self) -> bool:
+    def is_added(self) -> bool:
         """Whether it is added, and not a factor."""
-        return self.name in BIASES
+        return self.name not in SCALES
 
     def length(self, shape: Shape) -> int:
         """Return the number of elements at a shape."""
-        return {BIAS: shape.n, ROW_BIAS: shape.m}.get(self.name, 1)
+        lengths = {BIAS: shape.n, ROW_BIAS: shape.m, RESIDUAL: shape.m * shape.n}
+        return lengths.get(self.name, 1)
 
     def neutral(self, shape: Shape) -> Float32:
         """Return values that change nothing: zeros, or a one."""
-        return np.full(self.length(shape), 0 if self.is_bias else 1, np.float32)
+        return np.full(self.length(shape), 0 if self.is_added else 1, np.float32)
 
 
 class UnclearOrder(BadSetting):
@@ -202,14 +206,14 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 
 def types_of_matrices(
-    defined: Definition, values: Sequence[str], instance: str, *, by_columns: str, source: str
+    defined: Definition, values: Sequence[str], instance: str, *, source: str, layout: Types
 ) -> Types:
     """Return the formats of A, B and C, and of alpha and beta.
 
     values: of the parameters
     instance: the arguments of the template, as in "half, 32"
-    by_columns: as in Types
     source: its code says if integers of A and B are four int8 each
+    layout: has what isn't in the signature
     """
     formats = formats_of_pointers(defined, instance)
     of_matrices = dict.fromkeys(MATRICES, FLOAT32)
@@ -235,7 +239,8 @@ def types_of_matrices(
     if c not in allowed:
         names = ", ".join(format_.cuda for format_ in allowed)
         raise BadSetting(f"C is {c.cuda}, and A is {a.cuda}: the gate takes a C of {names}")
-    return Types(a, b, c, by_columns, _format_of_scalars(defined, values, instance))
+    scalar = _format_of_scalars(defined, values, instance)
+    return replace(layout, a=a, b=b, c=c, scalar=scalar)
 
 
 def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str) -> Format:
@@ -430,14 +435,14 @@ def _by_name(
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    operands = [_operand(parameter.name) for parameter in declared if parameter.pointer]
+    operands = [_operand(parameter) for parameter in declared if parameter.pointer]
     added = [operand for operand in operands if operand]
     has_three = len(operands) - len(added) == len(MATRICES) or "map" in kinds
     if not has_three or len({*added}) < len(added):
         raise BadSetting(
             f"{file}: {function} takes {kinds.count('pointer')} "
             f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
-            "the gate passes A, B and C, and those called bias, scale_a and scale_b"
+            "the gate passes A, B and C, and those called bias, residual, scale_a and scale_b"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -492,9 +497,14 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _operand(name: str) -> str:
-    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name."""
-    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale)", "", _plain(name))
+def _operand(parameter: Parameter) -> str:
+    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name.
+
+    A matrix D is a residual if it is only read. Else it may be a result.
+    """
+    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale|res|skip)", "", _plain(parameter.name))
+    if plain in _RESIDUAL_NAMES or (plain == "d" and parameter.const):
+        return RESIDUAL
     meaning = _MEANING.get(plain, "")
     return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
 
@@ -514,7 +524,7 @@ def named(
         if parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
-            values.append(matrix_of(parameter.name) or _operand(parameter.name))
+            values.append(matrix_of(parameter.name) or _operand(parameter))
         elif numbers == [parameter]:
             values.append("N")
         else:

@@ -17,6 +17,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.problem.epilogues import GELU, GELU_TANH, NONE
+
 Values = NDArray[np.float32]
 WORD_BYTES = 4  # memory is filled and compared in words of 32 bits
 
@@ -89,8 +91,11 @@ class Format:
 
     @property
     def poison(self) -> float:
-        """The number around inputs: NaN, or the smallest integer."""
-        return float(self._limits.min) if self.is_integer else np.nan
+        """The number around inputs: NaN, or an integer of nearly the largest size."""
+        if not self.is_integer:
+            return np.nan
+        lost_bits = max(0, 8 * self.itemsize - 1 - self.significand)  # in float32
+        return -float(int(self._limits.max) >> lost_bits << lost_bits)
 
     @property
     def itemsize(self) -> int:
@@ -166,6 +171,7 @@ class Types:
     The other matrices lie by rows.
 
     scalar: the format of alpha and beta
+    epilogue: one of worklog.problem.epilogues, or ""
     """
 
     a: Format = FLOAT32
@@ -173,6 +179,7 @@ class Types:
     c: Format = FLOAT32
     by_columns: str = ""
     scalar: Format = FLOAT32
+    epilogue: str = NONE
 
     @property
     def formats(self) -> tuple[Format, Format, Format]:
@@ -197,6 +204,11 @@ class Types:
         return self.a.is_integer
 
     @property
+    def has_gelu(self) -> bool:
+        """Whether the epilogue is a form of gelu."""
+        return self.epilogue in (GELU, GELU_TANH)
+
+    @property
     def has_integer_scalars(self) -> bool:
         """Whether alpha and beta are integers, as for a C of integers."""
         return self.scalar.is_integer or self.c.is_integer
@@ -208,8 +220,10 @@ class Types:
     def rounded_scalars(self, values: Any) -> Any:
         """Return the nearest numbers that alpha and beta can have.
 
-        Integers are small, so that sums stay in range.
+        Integers are small, so that sums stay in range. Sums before a gelu have few bits.
         """
+        if self.has_gelu:
+            return np.clip(np.rint(4 * values) / 4, -MOST_INTEGER_SCALAR, MOST_INTEGER_SCALAR)
         if self.has_integer_scalars:
             return np.clip(np.rint(values), -MOST_INTEGER_SCALAR, MOST_INTEGER_SCALAR)
         return self.scalar.rounded(values)
@@ -258,7 +272,9 @@ class Types:
             text = names[0]
         elif names[0] == names[1]:
             text = f"{names[0]}, C {names[2]}"
-        return f"{text}, {' and '.join(self.by_columns)} by columns" if self.by_columns else text
+        if self.by_columns:
+            text += f", {' and '.join(self.by_columns)} by columns"
+        return f"{text}, with {self.epilogue}" if self.epilogue else text
 
 
 SINGLE = Types()

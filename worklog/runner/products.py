@@ -26,6 +26,10 @@ GATES: dict[bool | str, str] = {
 LAST_ONLY = (
     "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 )
+NO_EPILOGUES = (
+    "each timed launch is checked as a product, and {} hides a part of it: `worklog check` checks "
+    "the kernel, and `worklog run` can't time it"
+)
 
 
 def work_of(shape: Shape, types: Types = SINGLE) -> Work:
@@ -50,6 +54,8 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
     session.types = job.types
     loaded = session.load(job.kernel)
     shape = job.shape
+    if job.types.epilogue:
+        raise Skipped(NO_EPILOGUES.format(job.types.epilogue))
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
     work = work_of(shape, job.types)
