@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from worklog.errors import BadSetting
-from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
+from worklog.gate.guarded_buffer import LaunchResult
+from worklog.gate.precision import PrecisionReference, any_data, beyond_rounding, not_as_fp32
 from worklog.kernel import Kernel
-from worklog.problem import Shape
+from worklog.problem import Shape, random_inputs
 from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Types
 from worklog.runner.check import check
@@ -222,6 +223,18 @@ def test_float_matrices_may_lie_by_columns_if_that_is_stated():
     assert not check(
         Kernel.from_source(unstated), on="emulated", seed=1, quick=True
     ).verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("types", "is_named"), [(Types(by_columns="B"), False), (HALF_TYPES, True)]
+)
+def test_sums_in_16_bits_are_a_cause_where_a_matrix_has_16_bits(types, is_named):
+    rng = np.random.default_rng(0)
+    a, b = random_inputs(Shape(64, 64, 64), rng, types=types)
+    noisy = a @ b + rng.normal(0, 1e-2, (64, 64)).astype(np.float32)
+    result = LaunchResult(noisy, np.float32(0), "", FLOAT32)
+    _, stage = PrecisionReference(a, b, rng, types).judge("precision", result, "fp32")
+    assert ("sums that are kept in 16 bits" in stage.detail) == is_named
 
 
 def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():

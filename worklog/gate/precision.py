@@ -270,7 +270,7 @@ class PrecisionReference:
         is_good = RANK[reached] <= RANK[claimed]
         if not is_good:
             detail += f"; {claimed} was claimed"
-            if self.types != SINGLE:
+            if self.types.has_short_formats:
                 detail += SUMS_OF_16_BITS
         limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
         return reached, Stage(name, is_good, largest, limit, detail)

@@ -190,8 +190,8 @@ class Types:
     def default_precision(self) -> str:
         """The precision class of a kernel that claims none.
 
-        Matrices of 16 bits are for tensor cores, whose sums are truncated; sums of 8-bit factors
-        keep about 14 bits there.
+        Matrices of 16 bits are for tensor cores, whose sums are truncated. Sums of 8-bit factors
+        have fewer bits there. Sums of integers are exact.
         """
         if self.has_eight_bits:
             return "tf32"
@@ -232,6 +232,11 @@ class Types:
     def has_eight_bits(self) -> bool:
         """Whether a factor is a float of 8 bits."""
         return not self.has_integers and 1 in (self.a.itemsize, self.b.itemsize)
+
+    @property
+    def has_short_formats(self) -> bool:
+        """Whether a matrix has numbers of fewer than 32 bits."""
+        return any(format_.itemsize < WORD_BYTES for format_ in self.formats)
 
     def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the bytes of A, B and C at these M, N and K."""
