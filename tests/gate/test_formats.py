@@ -199,6 +199,16 @@ def test_formats_that_integers_have_no_product_of_are_refused(old, new, message)
         kernel("int8", old, new)
 
 
+@pytest.mark.parametrize(("sum_type", "is_right"), [("int", True), ("float", False)])
+def test_a_float_alpha_may_round_sums_beyond_24_bits_once(sum_type, is_right):
+    source = (FOLDER / "int8.cu").read_text(encoding="utf-8")
+    source = source.replace("int K)", "int K, float alpha)").replace("int sum", f"{sum_type} sum")
+    scaled = Kernel.from_source(source.replace("= sum;", "= (int)(alpha * sum);"))
+    verdict = check(scaled, on="emulated", seed=1, quick=True).verdict
+    assert verdict.accepted == is_right, verdict.reason
+    assert not is_right or "sums beyond 24 bits are rounded" in verdict.result
+
+
 def test_sums_in_16_bits_are_found_and_named():
     short = kernel("half", "float sum = 0", "half sum = 0")
     added = "__half2float(A[row * K + k]) * __half2float(B[k * N + col])"
