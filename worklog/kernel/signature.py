@@ -246,19 +246,18 @@ def types_of_matrices(
 def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str) -> Format:
     """Return the format of alpha and beta. Raises BadSetting if these differ."""
     of_template = dict(zip(defined.template, split_list(instance), strict=False))
-    formats = set[str]()
+    formats = dict[str, None]()
     for parameter, value in zip(defined.parameters, values, strict=False):
         if value in ("alpha", "beta"):
             kind = of_template.get(parameter.type, parameter.type)
-            formats.add(TYPES.get(kind, kind))
+            formats[TYPES.get(kind, kind)] = None
     if not formats:
         return FLOAT32
-    name = formats.pop()
-    if formats or name not in [format_.name for format_ in OF_SCALARS]:
+    [name, *differing] = formats
+    if differing or name not in [format_.name for format_ in OF_SCALARS]:
         names = ", ".join(format_.cuda for format_ in OF_SCALARS)
         raise BadSetting(
-            f"alpha and beta are {' and '.join([name, *formats])}: the gate passes two of one type "
-            f"of {names}"
+            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type of {names}"
         )
     return FORMATS[name]
 
