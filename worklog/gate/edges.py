@@ -25,7 +25,7 @@ from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
 from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
 from worklog.problem.epilogues import EPILOGUES, activated
-from worklog.problem.formats import FLOAT32, Claims, Format, Types
+from worklog.problem.formats import FLOAT32, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
@@ -301,7 +301,7 @@ def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
-def old_c(shape: Shape, rng: np.random.Generator, claim: Claims) -> Float32:
+def old_c(shape: Shape, rng: np.random.Generator, claim: ClaimedResult) -> Float32:
     """Return a C that is read: even integers of 17 bits, or fewer if C has 16 bits.
 
     A shorter format doesn't hold half of them.
@@ -319,7 +319,7 @@ def small_old_c(subject: Runnable, shape: Shape, rng: np.random.Generator) -> Fl
 
 
 def rare_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield small problems with special data, scalars and contents of C."""
     yield from _structured_problems(domain, claim, rng)
@@ -328,7 +328,7 @@ def rare_problems(
 
 
 def _structured_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems whose A or B has a structure, also with alpha and beta.
 
@@ -352,7 +352,7 @@ def _structured_problems(
 
 
 def _scalar_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield tiny shapes with all pairs of 0, 1 and -1 as alpha and beta.
 
@@ -378,7 +378,7 @@ def _scalar_problems(
 
 
 def _old_c_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems with beta = 0 over a C of zeros, and over the result of another problem.
 

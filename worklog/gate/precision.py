@@ -45,7 +45,7 @@ from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import Runnable
 from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
 from worklog.problem.epilogues import RELU
-from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.formats import FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -404,7 +404,7 @@ class _ScalarProblem:
     old: C before a launch
     """
 
-    def __init__(self, shape: Shape, claim: Claims, rng: np.random.Generator) -> None:
+    def __init__(self, shape: Shape, claim: ClaimedResult, rng: np.random.Generator) -> None:
         self.format = claim.types.c
         self.a, self.b = family("E1", shape, rng, claim)
         self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
@@ -605,7 +605,7 @@ def _check_scaled_rows(
     is_short: as in check_hard_data
     on_tensor_cores: None if that isn't known
     """
-    a, b = family("E1", shape, memory.rng, Claims(types=subject.types))
+    a, b = family("E1", shape, memory.rng, ClaimedResult(types=subject.types))
     largest = (FAR_SCALES, NEAR_SCALES)
     if subject.types.is_narrow:  # whose numbers end at 2^-24 and 2^16
         largest = (HALF_SCALES, HALF_SCALES)

@@ -33,7 +33,7 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gate.words import Values, condition
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.formats import FLOAT32, ClaimedResult, Format
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
@@ -462,7 +462,7 @@ class Search:
             return is_made * is_cheap * self.rng.random(len(is_made))
         return 0.0
 
-    def problem(self, row: int, claim: Claims) -> tuple[ExactProblem, dict[str, int], str]:
+    def problem(self, row: int, claim: ClaimedResult) -> tuple[ExactProblem, dict[str, int], str]:
         """Return a row's problem, each matrix's shift in elements, and a description.
 
         If a scalar has many bits, each element is one product of ones, so that its result is

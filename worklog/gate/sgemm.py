@@ -53,7 +53,7 @@ from worklog.kernel import (
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
@@ -412,14 +412,18 @@ class SgemmChecker(Checker):
             return failed(EVERY_LAUNCH, outside)
         return probe.stage()
 
-    def _exact_problems(self, claim: Claims, domain: Domain) -> list[Projection]:
+    def _exact_problems(self, claim: ClaimedResult, domain: Domain) -> list[Projection]:
         """Return the problems of a class for what the kernel takes, made on first use."""
         kind = claim.precision if claim.precision in OPERAND_BITS else "fp32"
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
             self._exact[key] = exact_problems(
-                self.shape, rng, Claims(kind, self.types), alpha=domain.alpha, beta=domain.beta
+                self.shape,
+                rng,
+                ClaimedResult(kind, self.types),
+                alpha=domain.alpha,
+                beta=domain.beta,
             )
         return self._exact[key]
 
@@ -464,7 +468,7 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 def exact_problems(
     shape: Shape,
     rng: np.random.Generator,
-    claim: Claims = exact.FP32,
+    claim: ClaimedResult = exact.FP32,
     *,
     alpha: bool = True,
     beta: bool = True,

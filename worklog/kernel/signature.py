@@ -257,7 +257,7 @@ def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str
     if differing or name not in [format_.name for format_ in OF_SCALARS]:
         names = ", ".join(format_.cuda for format_ in OF_SCALARS)
         raise BadSetting(
-            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type of {names}"
+            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type: {names}"
         )
     return FORMATS[name]
 

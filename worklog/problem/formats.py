@@ -286,7 +286,7 @@ SINGLE = Types()
 
 
 @dataclass(frozen=True)
-class Claims:
+class ClaimedResult:
     """What a kernel claims of its result: the formats, and a precision class in them.
 
     With formats of 16 bits, the class is that of the sums: C is their result, rounded once.
