@@ -149,6 +149,15 @@ def test_relu_may_drop_nan_or_keep_it(relu):
     assert ("relu makes NaN 0" in verdict.result) == drops_nan
 
 
+def test_a_gelu_before_the_scales_is_named():
+    source = (FOLDER / "e4m3.cu").read_text(encoding="utf-8")
+    early = "scale_a * scale_b * 0.5f * sum * (1 + erff(0.70710678f * sum));"
+    source = source.replace("scale_a * scale_b * sum;", early)
+    gelu = Kernel.from_source(source, epilogue="gelu")
+    failure = check(gelu, on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and "gelu is applied before the scales" in failure.detail, failure
+
+
 def test_an_unknown_epilogue_is_refused():
     source = (FOLDER / "bias_relu.cu").read_text(encoding="utf-8")
     with pytest.raises(BadSetting, match="epilogue: silu: give one of relu, gelu, gelu tanh"):

@@ -191,11 +191,15 @@ def _mistakes(parts: _Parts) -> Iterator[tuple[str, Float64]]:
         if epilogue != parts.epilogue:
             text = f"this is the result with {epilogue} in place of {parts.epilogue}"
             yield text, activated(epilogue, parts.sums)
-    yield from _late_additions(parts)
+    yield from _late_operands(parts)
 
 
-def _late_additions(parts: _Parts) -> Iterator[tuple[str, Float64]]:
-    """Yield the results of an activation that is applied before something is added."""
+def _late_operands(parts: _Parts) -> Iterator[tuple[str, Float64]]:
+    """Yield the results of an activation that is applied before an operand."""
+    if parts.scales:
+        factor = float(np.prod([*parts.scales.values()]))
+        unscaled = replace(parts, scales={}).result
+        yield f"{parts.epilogue} is applied before the scales, and not behind", factor * unscaled
     terms = dict(parts.added)
     if parts.old.any():
         terms["beta C"] = parts.old

@@ -222,10 +222,10 @@ class Types:
 
         Integers are small, so that sums stay in range. Sums before a gelu have few bits.
         """
-        if self.has_gelu:
-            return np.clip(np.rint(4 * values) / 4, -MOST_INTEGER_SCALAR, MOST_INTEGER_SCALAR)
         if self.has_integer_scalars:
             return np.clip(np.rint(values), -MOST_INTEGER_SCALAR, MOST_INTEGER_SCALAR)
+        if self.has_gelu:
+            return np.clip(np.rint(4 * values) / 4, -MOST_INTEGER_SCALAR, MOST_INTEGER_SCALAR)
         return self.scalar.rounded(values)
 
     @property
