@@ -30,7 +30,7 @@ from worklog.gate.exact import (
 from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem import Domain, Float32, Shape
-from worklog.problem.formats import FLOAT16, FORMATS, OF_C, SINGLE, Claims, Types
+from worklog.problem.formats import FLOAT16, FORMATS, OF_C, SINGLE, ClaimedResult, Types
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 DOMAINS = (
@@ -55,7 +55,7 @@ HALF_TYPES = [
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 64, 1000, 4097, 65536])
 def test_no_sum_leaves_what_c_holds_and_operands_fit_their_format(claimed, types, k):
     """With headroom, alpha of 3.5 fits on the way in or out."""
-    claim = Claims(claimed, types)
+    claim = ClaimedResult(claimed, types)
     limit = 2**types.c.significand
     assert families(claim) == (FAMILIES if claimed == "fp32" else ("E1",))
     for name in (*families(claim), MIXED, *ALONE):
@@ -75,7 +75,7 @@ def test_no_sum_leaves_what_c_holds_and_operands_fit_their_format(claimed, types
 
 @pytest.mark.parametrize("types", HALF_TYPES, ids=str)
 def test_long_operands_of_16_bits_lose_their_last_bit_in_any_shorter_format(types):
-    claim = Claims("fp32", types)
+    claim = ClaimedResult("fp32", types)
     for name, operand in (("E2", 0), ("E3", 1)):
         matrix = family(name, Shape.of(64), np.random.default_rng(0), claim)[operand]
         format_ = types.formats[operand]
@@ -86,7 +86,7 @@ def test_long_operands_of_16_bits_lose_their_last_bit_in_any_shorter_format(type
 @pytest.mark.parametrize("claimed", OPERAND_BITS)
 def test_integers_of_a_short_format_use_all_of_its_bits(claimed):
     largest = 2 ** OPERAND_BITS[claimed] - 1
-    for matrix in family("E1", Shape(50, 50, 4), np.random.default_rng(0), Claims(claimed)):
+    for matrix in family("E1", Shape(50, 50, 4), np.random.default_rng(0), ClaimedResult(claimed)):
         assert 0.9 * largest < np.abs(matrix).max() <= largest
 
 
@@ -109,7 +109,7 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         and min(seen) < -FARTHEST + RANGE
         and max(seen) > FARTHEST - RANGE
     )
-    for claim in (Claims("fp16"), Claims("fp32", Types(c=FLOAT16))):
+    for claim in (ClaimedResult("fp16"), ClaimedResult("fp32", Types(c=FLOAT16))):
         assert stretch(a, b, decks, claim) == (1.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Kernels whose matrices have 16 bits: right ones pass with the formats named, wrong ones fail."""
+"""Kernels of other formats than FP32: right ones pass with the formats named, wrong ones fail."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from worklog.gate.precision import any_data, beyond_rounding, not_as_fp32
+from worklog.errors import BadSetting
+from worklog.gate.guarded_buffer import LaunchResult
+from worklog.gate.precision import PrecisionReference, any_data, beyond_rounding, not_as_fp32
 from worklog.kernel import Kernel
-from worklog.problem import Shape
+from worklog.problem import Shape, random_inputs
+from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Types
 from worklog.runner.check import check
 
@@ -26,7 +29,18 @@ FORMATS_OF = {
     "by_columns": "float16, C float32, B by columns",
     "e4m3": "float8_e4m3fn, C float32",
     "e5m2": "A float8_e5m2, B float8_e4m3fn, C float16",
+    "int8": "int8, C int32",
+    "dp4a": "int8, C int32, B by columns",
+    "mma_s8": "int8, C int32, B by columns",
+    "int8_scaled": "int8, C float32",
+    "int32": "int32",
+    "bias_relu": "float32, with relu",
+    "int8_relu": "int8, C int32, with relu",
+    "gelu_residual": "float16, with gelu",
+    "gelu_tanh": "float32, with gelu tanh",
+    "residual": "bfloat16, C float32",
 }
+EXACT = ("int8", "dp4a", "mma_s8", "int32", "int8_relu")
 HALF_TYPES = Types(FLOAT16, FLOAT16, FLOAT16)
 
 
@@ -43,7 +57,10 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
     assert str(right.types) == FORMATS_OF[name]
     checked = check(right, on="emulated", seed=1, quick=True)
     assert checked.verdict.accepted, checked.verdict.reason
-    assert checked.verdict.result.startswith(f"passed as fp32 on {FORMATS_OF[name]} for M")
+    precision = "exact" if name in EXACT else "fp32"
+    if name == "gelu_residual":  # of a gelu's two halves, each is rounded to 16 bits
+        precision = "fp32-emulated"
+    assert checked.verdict.result.startswith(f"passed as {precision} on {FORMATS_OF[name]} for M")
 
 
 @pytest.mark.parametrize(
@@ -75,10 +92,130 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("e4m3", "float(B[k * N + col])", "float(B[k * N + col / 2 * 2])"),
         ("e5m2", "*scale_b", "1.0f"),
         ("e5m2", "float sum", "half sum"),
+        ("bias_relu", "    __syncthreads();\n    for", "    for"),
+        ("bias_relu", "k < K; k", "k + 16 <= K; k"),
+        ("bias_relu", "k + tx < K", "k + tx <= K"),
+        ("bias_relu", "row < M && col < N) C", "col < N) C"),
+        ("gelu_residual", "k < K; ++k", "k < K - 1; ++k"),
+        ("gelu_residual", "(bias[col])", "(bias[row])"),
+        ("gelu_tanh", "0.5f * x *", "x *"),
+        ("gelu_tanh", "0.044715f", "0.0f"),
+        ("residual", "residual[row * N + col]", "residual[row * M + col]"),
+        ("int8", "k < K; ++k", "k < K - 1; ++k"),
+        ("dp4a", "    __syncthreads();\n    for", "    for"),
+        ("mma_s8", "+ k + 16), a3", "+ k), a3"),
+        ("int8_scaled", "sum.y += a * b.y", "sum.y += a * b.x"),
     ],
 )
 def test_wrong_kernels_fail(name, old, new):
     assert not check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "cause"),
+    [
+        ("bias_relu", "fmaxf(sum + bias[col], 0.0f)", "sum + bias[col]", "relu is left out"),
+        ("bias_relu", "sum + bias[col], 0.0f)", "sum, 0.0f) + bias[col]",
+         "relu is applied before bias"),
+        ("bias_relu", "sum + bias[col]", "sum", "bias is ignored"),
+        ("bias_relu", "epilogue: relu", "", "--epilogue relu"),
+        ("int8_relu", "sum > 0 ? sum : 0", "sum", "relu is left out"),
+        ("int8_relu", "int sum", "float sum", "sums are kept in float"),
+        ("gelu_residual", "__half2float(residual", "2 * __half2float(residual",
+         "residual is added twice"),
+        ("gelu_residual", "__half2float(residual[row * N + col])", "0", "residual is ignored"),
+        ("gelu_residual", "erff(x * 0.70710678f)",
+         "tanhf(0.7978845608f * (x + 0.044715f * x * x * x))",
+         "gelu tanh in place of gelu"),
+        ("gelu_tanh", "tanhf(0.7978845608f * (x + 0.044715f * x * x * x))",
+         "erff(x * 0.70710678f)", "gelu in place of gelu tanh"),
+        ("residual", "sum + __bfloat162float(residual[row * N + col])",
+         "(sum + __bfloat162float(residual[row * N + col]))", "alpha multiplies the residual, too"),
+        ("residual", " + __bfloat162float(residual[row * N + col])", "", "residual is ignored"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_an_epilogue_are_named(name, old, new, cause):
+    failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and cause in failure.detail, failure
+
+
+@pytest.mark.parametrize("relu", ["x > 0 ? x : 0", "x < 0 ? 0 : x"])
+def test_relu_may_drop_nan_or_keep_it(relu):
+    result = relu.replace("x", "(sum + bias[col])")
+    right = kernel("bias_relu", "fmaxf(sum + bias[col], 0.0f)", result)
+    verdict = check(right, on="emulated", seed=1, quick=True).verdict
+    assert verdict.accepted, verdict.reason
+    drops_nan = relu == "x > 0 ? x : 0"
+    assert ("relu makes NaN 0" in verdict.result) == drops_nan
+
+
+def test_a_gelu_before_the_scales_is_named():
+    source = (FOLDER / "e4m3.cu").read_text(encoding="utf-8")
+    early = "scale_a * scale_b * 0.5f * sum * (1 + erff(0.70710678f * sum));"
+    source = source.replace("scale_a * scale_b * sum;", early)
+    gelu = Kernel.from_source(source, epilogue="gelu")
+    failure = check(gelu, on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and "gelu is applied before the scales" in failure.detail, failure
+
+
+def test_an_unknown_epilogue_is_refused():
+    source = (FOLDER / "bias_relu.cu").read_text(encoding="utf-8")
+    with pytest.raises(BadSetting, match="epilogue: silu: give one of relu, gelu, gelu tanh"):
+        Kernel.from_source(source, epilogue="silu")
+    assert Kernel.from_source(source.replace("epilogue: relu", ""), epilogue="relu").types.epilogue
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_an_activation_of_x_less_that_of_minus_x_is_x(epilogue):
+    values = np.linspace(-20, 20, 401)
+    assert np.allclose(activated(epilogue, values) - activated(epilogue, -values), values)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "cause"),
+    [
+        ("int8", "int sum", "float sum", "sums are kept in float"),
+        ("int8", "int sum", "short sum", "sums are kept in 16 bits"),
+        ("int8", "= sum;", "= max(-32768, min(32767, sum));", "sums are limited to 16 bits"),
+        ("int8", "+= A[", "+= (uint8_t)A[", "the bytes of A are taken as unsigned"),
+        ("int8", "A[row * K + k] *", "max(A[row * K + k], -127) *", "-128 in A is taken as -127"),
+        ("dp4a", "alpha * sum", "sum", "alpha is ignored"),
+        ("dp4a", "(As[threadIdx.y][i], Bs[threadIdx.x][i], sum)",
+         "((unsigned)As[threadIdx.y][i], (unsigned)Bs[threadIdx.x][i], (unsigned)sum)",
+         "the bytes of A and B are taken as unsigned"),
+        ("mma_s8", "s32.s8.s8.s32", "s32.s8.u8.s32", "the bytes of B are taken as unsigned"),
+        ("int8_scaled", "int4 sum = make_int4", "short4 sum = make_short4",
+         "sums are kept in 16 bits"),
+        ("int8_scaled", "scale_a * *scale_b", "scale_a", "scale of B is ignored"),
+        ("int32", "int sum", "float sum", "sums are kept in float"),
+    ],
+)  # fmt: skip
+def test_mistakes_with_integers_are_named(name, old, new, cause):
+    failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and cause in failure.detail, failure
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("const int8_t* B", "const float* B", "two integers or two floats"),
+        ("int32_t* C", "int8_t* C", "the gate takes a C of int, float"),
+        ("const int8_t* A", "const int4* A", "packed int8_t"),
+    ],
+)
+def test_formats_that_integers_have_no_product_of_are_refused(old, new, message):
+    with pytest.raises(BadSetting, match=message):
+        kernel("int8", old, new)
+
+
+@pytest.mark.parametrize(("sum_type", "is_right"), [("int", True), ("float", False)])
+def test_a_float_alpha_may_round_sums_beyond_24_bits_once(sum_type, is_right):
+    source = (FOLDER / "int8.cu").read_text(encoding="utf-8")
+    source = source.replace("int K)", "int K, float alpha)").replace("int sum", f"{sum_type} sum")
+    scaled = Kernel.from_source(source.replace("= sum;", "= (int)(alpha * sum);"))
+    verdict = check(scaled, on="emulated", seed=1, quick=True).verdict
+    assert verdict.accepted == is_right, verdict.reason
+    assert not is_right or "sums beyond 24 bits are rounded" in verdict.result
 
 
 def test_sums_in_16_bits_are_found_and_named():
@@ -107,6 +244,18 @@ def test_float_matrices_may_lie_by_columns_if_that_is_stated():
     ).verdict.accepted
 
 
+@pytest.mark.parametrize(
+    ("types", "is_named"), [(Types(by_columns="B"), False), (HALF_TYPES, True)]
+)
+def test_sums_in_16_bits_are_a_cause_where_a_matrix_has_16_bits(types, is_named):
+    rng = np.random.default_rng(0)
+    a, b = random_inputs(Shape(64, 64, 64), rng, types=types)
+    noisy = a @ b + rng.normal(0, 1e-2, (64, 64)).astype(np.float32)
+    result = LaunchResult(noisy, np.float32(0), "", FLOAT32)
+    _, stage = PrecisionReference(a, b, rng, types).judge("precision", result, "fp32")
+    assert ("sums that are kept in 16 bits" in stage.detail) == is_named
+
+
 def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():
     right = np.array([1.0, -1.0, 1e-8, 1000.0])
     rounded = FLOAT16.rounded((right + np.array([1e-4, -1e-4, 0, 0.2])).astype(np.float32))
@@ -119,9 +268,10 @@ def test_rounding_c_is_no_error_and_what_is_left_keeps_its_sign():
 @pytest.mark.parametrize("name", FORMATS)
 def test_memory_repeats_a_value_and_gives_it_back(name):
     format_ = FORMATS[name]
-    for value in (0.0, -2.5, format_.largest):
+    for value in (0.0, -2.0 if format_.is_integer else -2.5, 2.0**format_.largest_exponent):
         assert format_.first_of(format_.repeated(value)) == value
-    assert np.isnan(format_.first_of(format_.repeated(np.nan)))
+    poison = format_.first_of(format_.repeated(format_.poison))
+    assert np.array_equal(poison, format_.poison, equal_nan=True)
 
 
 @pytest.mark.parametrize("types", [SINGLE, HALF_TYPES, Types(*[FORMATS["bfloat16"]] * 3)], ids=str)

@@ -9,7 +9,7 @@ from tests.gpu.conftest import QUICK
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape, random_inputs
-from worklog.problem.formats import FORMATS, SINGLE, Types
+from worklog.problem.formats import FLOAT32, FORMATS, INT8, INT32, SINGLE, Types
 from worklog.runner.check import check
 from worklog.runner.job import jobs_of
 from worklog.runner.worker import measure_job
@@ -62,6 +62,16 @@ def test_results_are_the_emulators_bit_by_bit(name):
     assert np.array_equal(*results)
 
 
+@pytest.mark.parametrize("result", [INT32, FLOAT32], ids=str)
+def test_cublas_passes_the_gate_on_int8(session, result):
+    session.types = Types(INT8, INT8, result)
+    try:
+        verdict = session.verdict(CUBLAS, Shape(256, 384, 512))
+    finally:
+        session.types = SINGLE
+    assert verdict.accepted, verdict.reason
+
+
 @pytest.mark.parametrize("types", TYPES, ids=str)
 @pytest.mark.parametrize("library", [CUBLAS, CUBLASLT])
 def test_libraries_pass_the_gate(session, library, types):
@@ -71,6 +81,44 @@ def test_libraries_pass_the_gate(session, library, types):
     finally:
         session.types = SINGLE
     assert verdict.accepted, verdict.reason
+
+
+@pytest.mark.parametrize("name", ["dp4a", "mma_s8"])
+def test_int8_is_timed_beside_cublas(session, own, name):
+    kernel = Kernel.from_file(KERNELS / f"{name}.cu")
+    own[kernel.name] = kernel
+    [job], _ = jobs_of([kernel], 1024)
+    try:
+        m = measure_job(session, job, QUICK)
+    finally:
+        session.types = SINGLE
+    assert m.status == "measured", m.reason
+    assert m.against[CUBLAS] is not None, m.degradations
+    print(m)
+
+
+@pytest.mark.parametrize("name", ["e4m3", "int32"])
+def test_without_a_product_of_cublas_the_kernel_is_timed_alone(session, own, name):
+    kernel = Kernel.from_file(KERNELS / f"{name}.cu")
+    own[kernel.name] = kernel
+    [job], _ = jobs_of([kernel], 512)
+    try:
+        m = measure_job(session, job, QUICK)
+    finally:
+        session.types = SINGLE
+    assert m.status == "measured", m.reason
+    assert any("cuBLAS isn't called for" in line for line in m.degradations), m.degradations
+
+
+def test_a_kernel_with_an_activation_is_not_timed(session, own):
+    kernel = Kernel.from_file(KERNELS / "bias_relu.cu")
+    own[kernel.name] = kernel
+    [job], _ = jobs_of([kernel], 512)
+    try:
+        m = measure_job(session, job, QUICK)
+    finally:
+        session.types = SINGLE
+    assert m.status == "skipped" and "relu hides a part" in m.reason, m
 
 
 def test_a_kernel_is_timed_beside_both_libraries(session, own):

@@ -242,7 +242,7 @@ def test_for_machines():
         (
             PLAIN.replace("float alpha", "int alpha"),
             (),
-            "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64",
+            "alpha and beta are int32 and float32: the gate passes two of one type",
         ),
         (
             PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),

@@ -86,8 +86,8 @@ class _Matrices:
         types = memory.types
         factors = [types.laid_out(*pair) for pair in pairs]
         contents: list[tuple[str, Float32 | int]] = [
-            ("A", _in_a_row([a for a, _ in factors], gaps["A"], np.nan)),
-            ("B", _in_a_row([b for _, b in factors], gaps["B"], np.nan)),
+            ("A", _in_a_row([a for a, _ in factors], gaps["A"], types.a.poison)),
+            ("B", _in_a_row([b for _, b in factors], gaps["B"], types.b.poison)),
             ("C", types.c.nbytes(self.size)),
         ]
         formats = dict(zip("ABC", types.formats, strict=True))

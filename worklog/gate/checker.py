@@ -378,6 +378,8 @@ def programs_for(types: Types) -> tuple[Program, ...]:
             type_ = "float" if name == "float32" else name
             options = (*options, f"-DTYPE_{matrix}={type_}")
         options += tuple(f"-D{matrix}_BY_COLUMNS" for matrix in types.by_columns)
+        for matrix, format_ in (("A", types.a), ("B", types.b)):
+            options = (*options, f"-DSIZE_{matrix}={format_.usual_size}f")
     source = _SOURCE.read_text(encoding="utf-8")
     return tuple(Program(_SOURCE.name, source, entry, options) for entry in ENTRIES)
 
@@ -425,7 +427,7 @@ class LaunchProbe:
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
         self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
         self.limit, *self.rms_limits = projected_limits(claimed, shape, format_c)
-        self._smallest_sentinel = -3e30 if format_c.largest > 6e30 else -3e4
+        self._smallest_sentinel = _smallest_sentinel(format_c)
         self.claimed = claimed
         self.launches = 0
         self._key = np.uint64(0)
@@ -504,6 +506,16 @@ class LaunchProbe:
                 return Stage(EVERY_LAUNCH, False, rms, limit, detail)
         detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"
         return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
+
+
+def _smallest_sentinel(format_: Format) -> float:
+    """Return the number of the smallest size that a launch's sentinel has.
+
+    The sentinel is up to twice as large. It is far from usual results.
+    """
+    if format_.is_integer:
+        return -(2.0**29)
+    return -3e30 if format_.largest > 6e30 else -3e4
 
 
 def fp32_roof(

@@ -19,12 +19,13 @@ from types import MappingProxyType
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, apart
-from worklog.gate import exact
+from worklog.gate import exact, integers
 from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import EXAMPLE_GRID, Kernel, Runnable
 from worklog.problem import FLOAT_BYTES, Domain, Float32, Float64, Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.epilogues import EPILOGUES, activated
+from worklog.problem.formats import FLOAT32, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES = "exact on edge shapes"
@@ -80,6 +81,7 @@ RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 # Special data: with scalars or not, and with changed elements or not.
 VARIANTS = ((False, False), (True, False), (False, True))
+CLOSE = 1e-5  # to a result with an activation
 CHANGED = 3  # elements, at most
 WHOLE = 48, 64, 32
 
@@ -230,7 +232,8 @@ class _Problems:
         self.claim = subject.claim
         self.names = exact.families(subject.claim)
         self.shapes = edge_shapes(subject.domain)
-        self.cases = _cases(subject.domain, self.rng, live=memory.device.source == "live")
+        is_live = memory.device.source == "live"
+        self.cases = _cases(subject.domain, self.rng, subject.types, live=is_live)
         self.cases += [(self.shapes[0], USUAL)] * (len(self.names) * RANGES - len(self.cases))
         self.decks = {
             name: (exact.exponents(self.rng), exact.exponents(self.rng)) for name in self.names
@@ -264,12 +267,14 @@ def _scalars_in_words(domain: Domain) -> str:
     return f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
 
 
-def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tuple[Shape, Scalars]]:
+def _cases(
+    domain: Domain, rng: np.random.Generator, types: Types, *, live: bool
+) -> list[tuple[Shape, Scalars]]:
     """Return the shapes of this module and random ones, with scalars that the kernel takes."""
     drawn = drawn_shapes(domain, rng, live=live)
     cases = list[tuple[Shape, Scalars]]()
     for index, shape in enumerate(edge_shapes(domain)):
-        cases += [(shape, scalars) for scalars in _scalars(rng, index, domain)]
+        cases += [(shape, scalars) for scalars in _scalars(rng, index, domain, types)]
     for shape in drawn:
         alpha = float(rng.choice((1.0, -1.0, 2.0)))
         beta = float(rng.choice((1.0, -1.0)))
@@ -277,12 +282,15 @@ def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tupl
     return cases
 
 
-def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scalars, ...]:
+def _scalars(
+    rng: np.random.Generator, index: int, domain: Domain, types: Types
+) -> tuple[Scalars, ...]:
     """Return pairs of alpha and beta for one shape, as far as the kernel takes them.
 
     They are the usual pair, alpha alone, beta alone or with the usual alpha, and both.
     """
-    alpha, beta_alone, beta = (float(rng.choice(HALVES)) for _ in range(3))
+    halves = types.scalars(HALVES)
+    alpha, beta_alone, beta = (float(rng.choice(halves)) for _ in range(3))
     with_beta = ((0.0, beta_alone), (1.0, 1.0), (1.0, beta_alone))[index % 3]
     pairs: tuple[Scalars, ...] = (USUAL, (alpha, 0.0), with_beta, (alpha, beta))
     return tuple(dict.fromkeys(_accepted(*pair, domain) for pair in pairs))
@@ -293,7 +301,7 @@ def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
-def old_c(shape: Shape, rng: np.random.Generator, claim: Claims) -> Float32:
+def old_c(shape: Shape, rng: np.random.Generator, claim: ClaimedResult) -> Float32:
     """Return a C that is read: even integers of 17 bits, or fewer if C has 16 bits.
 
     A shorter format doesn't hold half of them.
@@ -311,7 +319,7 @@ def small_old_c(subject: Runnable, shape: Shape, rng: np.random.Generator) -> Fl
 
 
 def rare_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield small problems with special data, scalars and contents of C."""
     yield from _structured_problems(domain, claim, rng)
@@ -320,7 +328,7 @@ def rare_problems(
 
 
 def _structured_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems whose A or B has a structure, also with alpha and beta.
 
@@ -338,13 +346,13 @@ def _structured_problems(
             places = rng.permutation(matrix.size)[: int(rng.integers(1, CHANGED + 1))]
             matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
             family += f" but for {len(places)} elements"
-        alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
+        alpha, beta = _scalars(rng, 0, domain, claim.types)[-1] if with_scalars else USUAL
         initial_c = old_c(shape, rng, claim) if beta else None
         yield ExactProblem(family, *matrices, (1.0, 1.0), alpha, beta, initial_c)
 
 
 def _scalar_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield tiny shapes with all pairs of 0, 1 and -1 as alpha and beta.
 
@@ -358,7 +366,8 @@ def _scalar_problems(
     pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
     # A shorter class may round alpha A, and a shorter format rounds C.
     if claim.precision not in exact.OPERAND_BITS and claim.types.c == FLOAT32:
-        pairs += [*((alpha, 1.0) for alpha in FEW_BITS), (LARGE_ALPHA, 0.0)]
+        pairs += [(alpha, 1.0) for alpha in claim.types.scalars(FEW_BITS)]
+        pairs += [(alpha, 0.0) for alpha in claim.types.scalars([LARGE_ALPHA])]
     for alpha, beta in pairs:
         if (alpha == 1 or domain.alpha) and (beta == 0 or domain.beta):
             a = integers(shape.m, shape.k, 4)
@@ -369,7 +378,7 @@ def _scalar_problems(
 
 
 def _old_c_problems(
-    domain: Domain, claim: Claims, rng: np.random.Generator
+    domain: Domain, claim: ClaimedResult, rng: np.random.Generator
 ) -> Iterator[ExactProblem]:
     """Yield problems with beta = 0 over a C of zeros, and over the result of another problem.
 
@@ -506,6 +515,8 @@ def check_unread_inputs(subject: Runnable, memory: Memory) -> Stage:
         if result.trespass:
             return failed(UNREAD, f"at {shape} with beta = {beta:g}: {result.trespass}")
         is_nan = np.isnan(result.c)
+        if subject.types.epilogue:  # it may make NaN 0
+            is_nan |= result.c == 0
         wrong = ~is_nan & (result.c != beta * initial_c)
         if wrong.any():
             detail = f"{wrong.sum()} of {wrong.size} elements are neither beta C nor NaN"
@@ -626,6 +637,17 @@ def _cause(
         turned = [name for name in "AB" if re.search(rf"\b{name}\b.* read transposed", mistake)]
         advice = f" If that is meant, state it: --by-columns {','.join(turned)}." if turned else ""
         return f"This is the result if {mistake}.{advice}"
+    for epilogue in () if subject.types.epilogue else EPILOGUES:
+        activated_result = activated(epilogue, problem.result(product_ab).astype(np.float64))
+        if np.allclose(result.c, activated_result, rtol=CLOSE, atol=CLOSE):
+            option = epilogue.replace(" ", "_")
+            return f"This is the result with {epilogue}. If that is meant: --epilogue {option}."
+    if subject.types.has_integers:
+        factors = integers.Factors.of_matrices(problem.a, problem.b, problem.initial_c)
+        factors = replace(factors, alpha=int(problem.alpha), beta=int(problem.beta))
+        mistake = integers.mistake(np.rint(result.c).astype(np.int64), factors, subject.types.a)
+        if mistake:
+            return f"This is the result if {mistake}."
     if names := subject.variables(problem.shape):
         subject.relocate()  # which sets them to their first values
         if is_exact(subject, memory, problem, shifts):

@@ -51,10 +51,24 @@ struct eight {
 using float8_e4m3fn = eight<3, 7>;
 using float8_e5m2 = eight<2, 15>;
 
+// Integers, from floats that are in range.
+template <typename T>
+struct integer {
+  T value;
+  __device__ explicit integer(float number) : value((T)rintf(number)) {}
+  __device__ operator float() const { return (float)value; }
+};
+using int8 = integer<signed char>;
+using int32 = integer<int>;
+
 #ifndef TYPE_A
 #define TYPE_A float
 #define TYPE_B float
 #define TYPE_C float
+#endif
+#ifndef SIZE_A  // up to which numbers are drawn
+#define SIZE_A 1.0f
+#define SIZE_B 1.0f
 #endif
 
 __device__ unsigned hashed(u64 key, u64 index) {
@@ -90,8 +104,12 @@ __device__ double sum_of_warp(double value) {
 #define PLACE_B(k, column) ((long long)(k) * N + (column))
 #endif
 
-__device__ float content_of_a(u64 key, u64 index) { return (float)(TYPE_A)content(key, index); }
-__device__ float content_of_b(u64 key, u64 index) { return (float)(TYPE_B)content(~key, index); }
+__device__ TYPE_A element_of_a(u64 key, u64 index) {
+  return (TYPE_A)(SIZE_A * content(key, index));
+}
+__device__ TYPE_B element_of_b(u64 key, u64 index) {
+  return (TYPE_B)(SIZE_B * content(~key, index));
+}
 
 // Short on purpose: code that runs between two timed launches evicts the kernel from the
 // instruction caches.
@@ -101,8 +119,8 @@ __global__ void refill(u64 key, long long in_a, TYPE_A* A, long long in_b, TYPE_
 #pragma unroll 1
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < most;
        i += (long long)gridDim.x * BLOCK) {
-    if (i < in_a) A[i] = (TYPE_A)content(key, i);
-    if (i < in_b) B[i] = (TYPE_B)content(~key, i);
+    if (i < in_a) A[i] = element_of_a(key, i);
+    if (i < in_b) B[i] = element_of_b(key, i);
     if (i < in_c) C[i] = (TYPE_C)sentinel;
   }
 }
@@ -133,7 +151,7 @@ __global__ void project(u64 key, u64 signs, int N, int K, const TYPE_B* B, doubl
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
     const long long i = PLACE_B(k, j);
-    const float b = content_of_b(key, i);
+    const float b = (float)element_of_b(key, i);
     changed += __float_as_uint((float)B[i]) != __float_as_uint(b);
     sum += (double)b * sign(signs, j);
     squares += (double)b * b;
@@ -156,7 +174,7 @@ __global__ void compare(u64 key, int M, int K, const TYPE_A* A, const double* Cx
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
     const long long i = PLACE_A(row, k);
-    const float a = content_of_a(key, i);
+    const float a = (float)element_of_a(key, i);
     changed += __float_as_uint((float)A[i]) != __float_as_uint(a);
     product += (double)a * Bx[k];
     square += (double)a * a * gauges[k];

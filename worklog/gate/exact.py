@@ -33,13 +33,13 @@ import numpy as np
 
 from worklog.errors import apart
 from worklog.problem import Float32, Float64, Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.formats import ClaimedResult, Format
 from worklog.runs import ErrorMap
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Decks = tuple[Iterator[int], Iterator[int]]
 
-FP32 = Claims()
+FP32 = ClaimedResult()
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
@@ -77,13 +77,18 @@ OLD_C_ADDED = (
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def families(claim: Claims = FP32) -> tuple[str, ...]:
+def families(claim: ClaimedResult = FP32) -> tuple[str, ...]:
     """Return the families on which a kernel must be exact."""
     return FAMILIES[:1] if claim.precision in OPERAND_BITS else FAMILIES
 
 
 def family(
-    name: str, shape: Shape, rng: np.random.Generator, claim: Claims = FP32, *, headroom: int = 0
+    name: str,
+    shape: Shape,
+    rng: np.random.Generator,
+    claim: ClaimedResult = FP32,
+    *,
+    headroom: int = 0,
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) of one family.
 
@@ -122,7 +127,7 @@ def family(
 
 
 def _dense(
-    shape: Shape, rng: np.random.Generator, claim: Claims, bits_of_sums: int, headroom: int
+    shape: Shape, rng: np.random.Generator, claim: ClaimedResult, bits_of_sums: int, headroom: int
 ) -> tuple[Float32, Float32]:
     """Return A and B of family E1."""
     bits = (bits_of_sums - math.ceil(math.log2(shape.k))) // 2
@@ -136,7 +141,7 @@ def _dense(
     return a, b
 
 
-def sum_bits(claim: Claims) -> int:
+def sum_bits(claim: ClaimedResult) -> int:
     """Return the bits of the largest sums that are exact in the sums' format and in C."""
     bits = claim.types.c.significand
     if claim.precision == "fp32-norm":
@@ -147,11 +152,11 @@ def sum_bits(claim: Claims) -> int:
 
 
 def long_bits(format_: Format) -> int:
-    """Return the bits of a long operand: all of its format's, or 12 of float32's."""
-    return 12 if format_ == FLOAT32 else format_.significand
+    """Return the bits of a long operand: all of its format's, or 12 of 32 bits'."""
+    return min(12, format_.significand)
 
 
-def _widest_operand(k: int, claim: Claims, format_: Format, headroom: int) -> int:
+def _widest_operand(k: int, claim: ClaimedResult, format_: Format, headroom: int) -> int:
     """Return the most bits of an operand of family E1.
 
     Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at
@@ -208,14 +213,17 @@ def exponents(rng: np.random.Generator) -> Iterator[int]:
             yield int(start + rng.integers(RANGE))
 
 
-def stretch(a: Float32, b: Float32, decks: Decks, claim: Claims = FP32) -> tuple[float, float]:
+def stretch(
+    a: Float32, b: Float32, decks: Decks, claim: ClaimedResult = FP32
+) -> tuple[float, float]:
     """Multiply A and B, in place, by a power of two each. Return the two factors.
 
-    Both are 1 in formats with fewer exponents than float32: float16 ends at 2^-24 and 2^16.
+    Both are 1 in formats with fewer exponents than float32: float16 ends at 2^-24 and 2^16. Both
+    are 1 before a gelu, which rounds small sums.
 
     decks: of exponents, A's and B's
     """
-    if claim.precision == "fp16" or claim.types.is_narrow:
+    if claim.precision == "fp16" or claim.types.is_narrow or claim.types.has_gelu:
         return 1.0, 1.0
     scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
     for matrix, scale in ((a, scale_a), (b, scale_b)):
@@ -328,7 +336,9 @@ class ExactProblem:
             ]
         return " or ".join(matching)
 
-    def with_long_operands(self, claim: Claims, rng: np.random.Generator) -> Iterator[ExactProblem]:
+    def with_long_operands(
+        self, claim: ClaimedResult, rng: np.random.Generator
+    ) -> Iterator[ExactProblem]:
         """Yield the same launch with long operands in A alone, and in B alone.
 
         Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.

@@ -57,7 +57,7 @@ def check_far_blocks(
     count = 0
     for k in lengths:
         launched = subject.domain.padded(replace(shape, k=k))
-        alpha = full_mantissa(memory.rng) if subject.domain.alpha else 1.0
+        alpha = full_mantissa(memory.rng, subject.types) if subject.domain.alpha else 1.0
         a, b = random_inputs(launched, memory.rng, types=subject.types)
         try:
             result = _corner_blocks(subject, memory, launched, alpha, a, b)

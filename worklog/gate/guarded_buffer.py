@@ -2,7 +2,8 @@
 
 Outputs are filled with a sentinel before a launch.
 
-The guards around inputs hold NaN, so an element read outside an input and used shows in the result.
+The guards around inputs hold NaN, or a large negative integer, so an element read outside an input
+and used shows in the result. An integer times 0 doesn't.
 The guards around outputs hold the sentinel. All are compared after each launch. The sentinel is
 drawn anew each time, so neither an element that was not written nor the result of the launch before
 passes for a result. It is finite: alpha * acc + 0 * C is right for every finite C, and NaN would
@@ -22,6 +23,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from worklog.gate.unfolding import enqueue_both
 from worklog.kernel import Buffer, Device, Program, Runnable
 from worklog.problem import Float32, Shape
 from worklog.problem.formats import FLOAT32, SINGLE, WORD_BYTES, Format, Types
@@ -92,9 +94,9 @@ class Guarded:
         self.device.fill(self.whole, float(self.fill_word))
 
     def load(self, host: Float32) -> None:
-        """Copy `host` to the first elements, with NaN around them."""
-        self.fill(np.nan)
-        self._loaded = host
+        """Copy `host` to the first elements, with the format's poison around them."""
+        self.fill(self.format.poison)
+        self._loaded = host + np.float32(0) if self.format.is_integer else host  # without -0
         if host.size:
             self.device.overwrite(self.device.view(self.inner, 0, host.size), host)
 
@@ -166,15 +168,23 @@ class Memory:
         b: Buffer,
         beta: float,
         c: Buffer,
+        *,
+        is_raw: bool = False,
     ) -> None:
         """Foul what a launch would inherit, and enqueue the launch.
 
-        Its workspace is fouled as well. Raises LaunchFailed.
+        Its workspace is fouled as well. C gets the product alone, without an epilogue
+        (worklog.gate.unfolding). Raises LaunchFailed.
+
+        is_raw: whether C gets the kernel's result
         """
         self.foul()
         self.lend(subject, shape)
         self.shapes.add(shape)
-        subject.enqueue(shape, alpha, a, b, beta, c)
+        if self.types.epilogue and not is_raw:
+            enqueue_both(self.device, subject, self.types, shape, alpha, a, b, beta, c)
+        else:
+            subject.enqueue(shape, alpha, a, b, beta, c)
 
     @property
     def largest(self) -> tuple[int, int, int] | None:
@@ -355,11 +365,14 @@ class Buffers(GuardedBuffers):
         alpha: float = 1.0,
         beta: float = 0.0,
         initial_c: Float32 | float | None = None,
+        *,
+        is_raw: bool = False,
     ) -> LaunchResult:
         """Poison, launch C = alpha A B + beta C once, and return the result.
 
         Raises LaunchFailed.
 
+        is_raw: as for Memory.launch
         initial_c: what C holds before, a matrix or one value for every element; None for the
         sentinel
         """
@@ -369,7 +382,7 @@ class Buffers(GuardedBuffers):
             self.memory.device.fill(c, initial_c)
         elif initial_c is not None:
             self.memory.device.overwrite(c, initial_c)
-        self.memory.launch(subject, self.shape, alpha, a, b, beta, c)
+        self.memory.launch(subject, self.shape, alpha, a, b, beta, c, is_raw=is_raw)
         return self.written(c)
 
     def written(self, buffer: Buffer) -> LaunchResult:
@@ -383,7 +396,7 @@ class Buffers(GuardedBuffers):
         The inputs of the larger ones become NaN.
         """
         for array in self.inputs:
-            array.fill(np.nan)
+            array.fill(array.format.poison)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         a, b, c = (
             self.memory.device.view(matrix, 0, size)

@@ -17,6 +17,7 @@ from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.kernel import WIDE, Loaded, Runnable
 from worklog.problem import Float32, Shape
+from worklog.problem.formats import Format
 from worklog.runs import Stage, failed, passed
 
 LEADING = "leading dimensions"
@@ -95,8 +96,8 @@ class _LongRows:
         nbytes = memory.types.c.nbytes(shape.m * (shape.n + gaps["C"]))
         in_a, in_b = memory.types.laid_out(a, b)
         contents: list[tuple[str, Float32 | int]] = [
-            ("A", _spread(in_a, gaps["A"])),
-            ("B", _spread(in_b, gaps["B"])),
+            ("A", _spread(in_a, gaps["A"], memory.types.a)),
+            ("B", _spread(in_b, gaps["B"], memory.types.b)),
             ("C", nbytes),
         ]
         formats = dict(zip("ABC", memory.types.formats, strict=True))
@@ -119,6 +120,6 @@ class _LongRows:
         return device.download(c).reshape(self.size)
 
 
-def _spread(matrix: Float32, gap: int) -> Float32:
-    """Return a matrix with so many elements of NaN behind each row."""
-    return np.pad(matrix, ((0, 0), (0, gap)), constant_values=np.nan)
+def _spread(matrix: Float32, gap: int, format_: Format) -> Float32:
+    """Return a matrix with so many elements of a format's poison behind each row."""
+    return np.pad(matrix, ((0, 0), (0, gap)), constant_values=format_.poison)

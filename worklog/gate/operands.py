@@ -1,95 +1,246 @@
-"""The stage for operands beyond a product's: a bias, and the scales of A and B.
+"""The stage for what a kernel does beyond a product: a bias, a residual, scales and an activation.
 
-Elsewhere the gate passes zeros and ones. A kernel that ignores a bias, adds it along the other
-dimension or multiplies it by alpha is right there, and so is one that ignores a scale.
+Elsewhere the gate passes zeros and ones, and takes a part of an activation that is the product
+alone (worklog.gate.unfolding). A kernel that ignores a bias, adds it along the other dimension or
+behind the activation, or multiplies it by alpha is right there, and so is one that ignores a scale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from worklog.gate import exact
 from worklog.gate.edges import SPECIAL, small_old_c
+from worklog.gate.exact import Which
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, Memory
-from worklog.kernel import Loaded, Operand
+from worklog.kernel import Loaded
 from worklog.problem import Float32, Float64, Shape
+from worklog.problem.epilogues import EPILOGUES, activated
+from worklog.problem.formats import Format, Types
 from worklog.runs import Stage, failed, passed
 
-OPERANDS = "bias and scales"
-LARGEST = 8  # of the bias's integers
+EPILOGUE = "epilogue"
+LARGEST = 8  # of a bias's and a residual's integers
 SCALES = {"scale of A": 2.0, "scale of B": 8.0, "scale": 4.0}
+# Before an activation, numbers are small: gelu is x or 0 beyond them.
+SMALL = 4  # of the integers that are added, and of old C's
+SMALL_SCALES = {"scale of A": 2.0, "scale of B": 0.25, "scale": 0.5}
+FEW_TERMS = 8  # of a sum
+# Error of gelu in FP32, relative to the result or to 1. erf's form and tanh's differ by up to 5e-4.
+GELU_ERROR = 2.0**-17
+NAN_TO_ZERO = "makes NaN 0, as fmaxf does"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a result: f(alpha s A B + beta C + bias + residual).
+
+    scales: by operand, s is their product
+    added: by operand, as matrices or as vectors along a dimension
+    """
+
+    product: Float64
+    alpha: float
+    old: Float64
+    scales: Mapping[str, float] = field(default_factory=dict)
+    added: Mapping[str, Float64] = field(default_factory=dict)
+    epilogue: str = ""
+
+    @property
+    def sums(self) -> Float64:
+        """The numbers that the activation gets."""
+        total: Float64 = self.alpha * np.prod([*self.scales.values()]) * self.product + self.old
+        for values in self.added.values():
+            total = total + values
+        return total
+
+    @property
+    def result(self) -> Float64:
+        """C after the launch."""
+        return activated(self.epilogue, self.sums)
+
+    def with_added(self, name: str, factor: float) -> _Parts:
+        """Return these parts with an added operand times a factor."""
+        return replace(self, added={**self.added, name: factor * self.added[name]})
+
+    def with_scale(self, name: str, scale: float) -> _Parts:
+        """Return these parts with another scale."""
+        return replace(self, scales={**self.scales, name: scale})
 
 
 def check_operands(subject: Loaded, memory: Memory) -> Stage:
-    """Launch with operands between guards, and compare C = alpha s A B + beta C + bias.
-
-    s is the product of the scales. Raises LaunchFailed.
-    """
+    """Launch with operands between guards, and compare the result. Raises LaunchFailed."""
     rng = memory.rng
+    types = subject.types
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
-    factors = exact.family("E1", shape, rng, subject.claim, headroom=exact.HEADROOM)
-    values = {operand.name: _drawn(operand, shape, rng) for operand in subject.kernel.operands}
+    factors = _factors(subject, shape, rng)
+    values = _drawn(subject, shape, rng)
     old = small_old_c(subject, shape, rng)
-    alpha = 2.0 if subject.domain.alpha else 1.0
-    names = " and ".join(values)
+    if types.epilogue:
+        old = np.clip(old, -SMALL, SMALL)
+    alpha = 3.0 if subject.domain.alpha else 1.0
+    parts = _parts(factors[0].astype(np.float64) @ factors[1], alpha, old, values, types.epilogue)
+    names = " and ".join([*values, *filter(None, [types.epilogue])])
     launch = f"at {shape} with alpha = {alpha:g}, and {names}"
     result = _launched(subject, Buffers(memory, *factors), alpha, old, values)
     if result.trespass:
-        return failed(OPERANDS, f"{launch}: {result.trespass}")
-    product = factors[0].astype(np.float64) @ factors[1]
-    expected = _expected(product, alpha, values) + old
-    wrong_count = int((result.c != expected).sum())
-    if not wrong_count:
-        return passed(OPERANDS, f"right at {shape} with {names}")
-    detail = f"{wrong_count} of {result.c.size} elements are wrong"
-    detail += _cause(result.c - old, product, alpha, values)
-    return failed(OPERANDS, f"{launch}: {detail}", wrong_count)
+        return failed(EPILOGUE, f"{launch}: {result.trespass}")
+    wrong_count = int((~_is_near(result.c, parts.result, types)).sum())
+    if wrong_count:
+        detail = f"{wrong_count} of {result.c.size} elements are wrong"
+        detail += _cause(result.c, parts, types)
+        return failed(EPILOGUE, f"{launch}: {detail}", wrong_count)
+    clause = ""
+    if types.epilogue and not types.has_integers:
+        mistake, clause = _nan(subject, memory, factors, values, parts)
+        if mistake:
+            return failed(EPILOGUE, f"{launch}, and NaN in a row of A: {mistake}")
+    return passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
 
 
-def _drawn(operand: Operand, shape: Shape, rng: np.random.Generator) -> Float32:
-    """Return a bias of small integers, or a scale that is a power of two."""
-    if operand.is_bias:
-        return rng.integers(1, LARGEST + 1, operand.length(shape)).astype(np.float32)
-    return np.array([SCALES[operand.name]], np.float32)
+def _factors(subject: Loaded, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+    """Return A and B of integers; before an activation, with few small terms in each sum."""
+    if not subject.types.epilogue:
+        return exact.family("E1", shape, rng, subject.claim, headroom=exact.HEADROOM)
+    unit = 1.0 if subject.types.has_integers else 0.5
+    a = np.zeros((shape.m, shape.k), np.float32)
+    terms = rng.permutation(shape.k)[:FEW_TERMS]
+    a[:, terms] = unit * rng.choice((-1, 1), (shape.m, len(terms)))
+    signs = rng.choice((-1, 1), (shape.k, shape.n))
+    b = unit * signs * rng.integers(1, SMALL + 1, (shape.k, shape.n))
+    return a, b.astype(np.float32)
 
 
-def _cause(c: Float64 | Float32, product: Float64, alpha: float, values: dict[str, Float32]) -> str:
-    """Return the usual mistake that gives C, after a colon; "" for another one.
+def _drawn(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
+    """Return small integers for what is added, and powers of two for scales, by operand."""
+    is_small = bool(subject.types.epilogue)
+    scales = SMALL_SCALES if is_small else SCALES
+    largest = SMALL if is_small else LARGEST
+    values = dict[str, Float32]()
+    for operand in subject.kernel.operands:
+        if operand.is_added:
+            sizes = rng.integers(1, largest + 1, operand.length(shape))
+            values[operand.name] = (sizes * rng.choice((-1, 1), sizes.shape)).astype(np.float32)
+        else:
+            values[operand.name] = np.array([scales[operand.name]], np.float32)
+    return values
+
+
+def _parts(
+    product: Float64, alpha: float, old: Float32, values: Mapping[str, Float32], epilogue: str
+) -> _Parts:
+    """Return the parts of a result.
 
     product: A B
+    values: of the operands, as in memory
     """
-    for name in values:
-        remaining = {other: value for other, value in values.items() if other != name}
-        if (c == _expected(product, alpha, remaining)).all():
-            return f": {name} is ignored"
-        if "bias" in name:
-            twice = _expected(product, alpha, values) + (alpha - 1) * _along(name, values)
-            if (c == twice).all():
-                return ": alpha multiplies the bias, too"
+    scales = dict[str, float]()
+    added = dict[str, Float64]()
+    for name, numbers in values.items():
+        if name in SCALES:
+            scales[name] = float(numbers[0])
+        elif name == "row bias":
+            added[name] = numbers[:, None].astype(np.float64)
+        elif name == "residual":
+            added[name] = numbers.reshape(product.shape).astype(np.float64)
+        else:
+            added[name] = numbers.astype(np.float64)
+    return _Parts(product, alpha, old.astype(np.float64), scales, added, epilogue)
+
+
+def _is_near(c: Float32, expected: Float64, types: Types) -> Which:
+    """Return which elements of C are a result: exactly, but gelu within its rounding."""
+    if not types.has_gelu:
+        is_equal: Which = c == types.c.rounded(expected.astype(np.float32))
+        return is_equal
+    error = np.abs(c - expected)
+    is_near: Which = error <= GELU_ERROR * np.maximum(np.abs(expected), 1) + types.c.half_units(
+        expected
+    )
+    return is_near
+
+
+def _cause(c: Float32, parts: _Parts, types: Types) -> str:
+    """Return the usual mistake that gives C, after a colon; "" for another one."""
+    for text, expected in _mistakes(parts):
+        if _is_near(c, expected, types).all():
+            return f": {text}"
     return ""
 
 
-def _expected(product: Float64, alpha: float, values: dict[str, Float32]) -> Float64:
-    """Return alpha s A B + bias. product: A B"""
-    expected = alpha * product
-    for name, value in values.items():
-        if "bias" not in name:
-            expected = expected * float(value[0])
-    for name in values:
-        if "bias" in name:
-            expected = expected + _along(name, values)
-    return expected
+def _mistakes(parts: _Parts) -> Iterator[tuple[str, Float64]]:
+    """Yield usual mistakes, and the result of each."""
+    for name in parts.scales:
+        yield f"{name} is ignored", parts.with_scale(name, 1.0).result
+    for name in parts.added:
+        yield f"{name} is ignored", parts.with_added(name, 0.0).result
+        yield f"{name} is added twice", parts.with_added(name, 2.0).result
+        yield f"alpha multiplies the {name}, too", parts.with_added(name, parts.alpha).result
+    if not parts.epilogue:
+        for epilogue in EPILOGUES:
+            text = f"this is the result with {epilogue}; if that is meant, state it: --epilogue"
+            yield f"{text} {epilogue.replace(' ', '_')}", activated(epilogue, parts.sums)
+        return
+    yield f"{parts.epilogue} is left out", parts.sums
+    for epilogue in EPILOGUES:
+        if epilogue != parts.epilogue:
+            text = f"this is the result with {epilogue} in place of {parts.epilogue}"
+            yield text, activated(epilogue, parts.sums)
+    yield from _late_operands(parts)
 
 
-def _along(name: str, values: dict[str, Float32]) -> Float32:
-    """Return a bias along the dimension to which it is added."""
-    return values[name] if name == "bias" else values[name][:, None]
+def _late_operands(parts: _Parts) -> Iterator[tuple[str, Float64]]:
+    """Yield the results of an activation that is applied before an operand."""
+    if parts.scales:
+        factor = float(np.prod([*parts.scales.values()]))
+        unscaled = replace(parts, scales={}).result
+        yield f"{parts.epilogue} is applied before the scales, and not behind", factor * unscaled
+    terms = dict(parts.added)
+    if parts.old.any():
+        terms["beta C"] = parts.old
+    for count in range(1, len(terms) + 1):
+        for names in combinations(terms, count):
+            late = np.zeros_like(parts.product)
+            for name in names:
+                late = late + terms[name]
+            text = f"{parts.epilogue} is applied before {' and '.join(names)}"
+            yield f"{text}, and not behind", activated(parts.epilogue, parts.sums - late) + late
+
+
+def _nan(
+    subject: Loaded,
+    memory: Memory,
+    factors: tuple[Float32, Float32],
+    values: Mapping[str, Float32],
+    parts: _Parts,
+) -> tuple[str, str]:
+    """Launch with NaN in a row of A, and return a mistake and a clause, or "".
+
+    NaN stays NaN, or becomes 0: fmaxf(NaN, 0) is 0, and NaN > 0 is false.
+    """
+    a, b = factors
+    row = int(memory.rng.integers(len(a)))
+    with_nan = a.copy()
+    with_nan[row] = np.nan
+    buffers = Buffers(memory, with_nan, b)
+    result = _launched(subject, buffers, parts.alpha, parts.old.astype(np.float32), values)
+    is_other = np.arange(len(a)) != row
+    if not _is_near(result.c, parts.result, subject.types)[is_other].all():
+        return "another row is wrong", ""
+    if np.isnan(result.c[row]).all():
+        return "", ""
+    if (result.c[row] == 0).all():
+        return "", f"{parts.epilogue} {NAN_TO_ZERO}"
+    return "its row of C is neither NaN nor 0", ""
 
 
 def _launched(
-    subject: Loaded, buffers: Buffers, alpha: float, old: Float32, values: dict[str, Float32]
+    subject: Loaded, buffers: Buffers, alpha: float, old: Float32, values: Mapping[str, Float32]
 ) -> LaunchResult:
     """Return the result of one launch with operands; those behind addresses have NaN around."""
     memory = buffers.memory
@@ -99,13 +250,19 @@ def _launched(
         name = operand.name
         arguments[name] = values[name][0]
         if operand.format is not None:
-            formats = {name: operand.format}
+            formats: Mapping[str, Format] = {name: operand.format}
             guarded.append(GuardedBuffers(memory, [(name, values[name])], formats=formats))
             inner = guarded[-1].arrays[0].inner
             arguments[name] = memory.device.view(inner, 0, values[name].size)
     subject.use_operands(arguments)
     has_beta = subject.domain.beta
     try:
-        return buffers.run(subject, alpha, 1.0 if has_beta else 0.0, old if has_beta else None)
+        result = buffers.run(
+            subject, alpha, 1.0 if has_beta else 0.0, old if has_beta else None, is_raw=True
+        )
     finally:
         subject.use_operands({})
+    for operand_buffers in guarded:
+        if trespass := operand_buffers.trespass():
+            return replace(result, trespass=trespass)
+    return result

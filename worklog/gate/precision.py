@@ -45,7 +45,8 @@ from worklog.gate.exact import Indices, Which, family, long_bits, multiply, wher
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.kernel import Runnable
 from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
-from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.epilogues import RELU
+from worklog.problem.formats import FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -142,7 +143,9 @@ def projected_limits(
     if claimed in ("fp32", BY_NORM):
         largest = largest_limit(claimed, shape.k)
     # Half a unit of an element of the size D, which most are below.
-    of_c = 0.0 if format_c == FLOAT32 else 2.0**-format_c.significand / UNIT_ROUNDOFF
+    of_c = 0.0
+    if format_c != FLOAT32 and not format_c.is_integer:
+        of_c = 2.0**-format_c.significand / UNIT_ROUNDOFF
     return (
         largest + PROJECTED_OUTLIER * of_c,
         (rms + of_c) * chance,
@@ -293,7 +296,7 @@ class PrecisionReference:
         is_good = RANK[reached] <= RANK[claimed]
         if not is_good:
             detail += f"; {claimed} was claimed"
-            if self.types != SINGLE:
+            if self.types.has_short_formats:
                 detail += SUMS_OF_16_BITS
         limit = OUTLIER * rms
         if claimed in ("fp32", BY_NORM):
@@ -410,13 +413,17 @@ def _odd(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
     return (2 * drawn + 1).astype(np.float32)
 
 
-def full_mantissa(rng: np.random.Generator) -> float:
-    """Return ±1 to ±1.25 with 24 bits.
+def full_mantissa(rng: np.random.Generator, types: Types = SINGLE) -> float:
+    """Return ±1 to ±1.25 with 24 bits, or with the bits of the scalars' format.
 
-    Cut to 8 or 11 bits, it has a relative error of at least 2^-11.7, rounded or truncated.
+    Cut to 8 or 11 bits, it has a relative error of at least 2^-11.7, rounded or truncated. An
+    integer isn't ±1.
     """
+    if types.has_integer_scalars:
+        return float(rng.choice(types.scalars((-5, -3, -2, 2, 3, 5))))
     low = 2 * int(rng.integers(1639, 2457)) + 1  # 0.4 to 0.6 of the last of 11 bits
-    return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
+    scalar = rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23)
+    return float(types.scalar.rounded(np.array(scalar, np.float32)))
 
 
 class _ScalarProblem:
@@ -426,7 +433,7 @@ class _ScalarProblem:
     old: C before a launch
     """
 
-    def __init__(self, shape: Shape, claim: Claims, rng: np.random.Generator) -> None:
+    def __init__(self, shape: Shape, claim: ClaimedResult, rng: np.random.Generator) -> None:
         self.format = claim.types.c
         self.a, self.b = family("E1", shape, rng, claim)
         self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
@@ -469,14 +476,13 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     launches = [(problem, 0, False)]
     if domain.beta:
         launches.append((problem, 0, True))
-    # fp16 has no such A and B.
-    if domain.alpha and RANK[subject.claimed] < RANK["fp16"] and not subject.types.is_narrow:
+    if _takes_extremes(subject):
         exponent = problem.exponent
         launches.append((problem.times(-exponent), EXTREME, domain.beta))
         launches.append((problem.times(exponent), -EXTREME, domain.beta))
     for data, extreme, with_beta in launches:
-        alpha = math.ldexp(full_mantissa(rng), extreme) if domain.alpha else 1.0
-        beta = math.ldexp(full_mantissa(rng), extreme + 1) if with_beta else 0.0
+        alpha = math.ldexp(full_mantissa(rng, subject.types), extreme) if domain.alpha else 1.0
+        beta = math.ldexp(full_mantissa(rng, subject.types), extreme + 1) if with_beta else 0.0
         result = Buffers(memory, data.a, data.b).run(
             subject, alpha, beta, data.old if with_beta else None
         )
@@ -492,6 +498,16 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
             return failed(SCALARS, f"class {reached} {launch}: rms {rms:.3g} u·D, {limit}")
         worst = max(worst, rms)
     return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")
+
+
+def _takes_extremes(subject: Runnable) -> bool:
+    """Return whether alpha may be nearly the largest number, with A and B such that C isn't.
+
+    fp16 has no such A and B.
+    """
+    if RANK[subject.claimed] >= RANK["fp16"] or subject.types.is_narrow:
+        return False
+    return subject.domain.alpha and subject.types.scalar == FLOAT32
 
 
 def check_hard_data(
@@ -587,9 +603,12 @@ def _check_any_data(subject: Runnable, memory: Memory, shape: Shape) -> _OnAnyDa
         a, b = any_data(shape, memory.rng, subject.types)
         with np.errstate(over="ignore", invalid="ignore"):
             old = subject.types.c.rounded((a.astype(np.float64) @ b).astype(np.float32))
-            old[~np.isfinite(old)] = 1
+            is_special = ~np.isfinite(old)
+            old[is_special] = 1
             result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
             product = result.c - beta * old
+            if subject.types.epilogue:  # it may make NaN 0
+                product[is_special & (result.c == 0)] = 0
         if result.trespass:
             launch = f"at {shape} with beta = {beta:g}"
             on_any_data.failure = failed(HARD_DATA, f"{launch}: {result.trespass}")
@@ -619,13 +638,13 @@ def _check_scaled_rows(subject: Runnable, memory: Memory, shape: Shape) -> Stage
 
 
 def scaled_rows(
-    shape: Shape, rng: np.random.Generator, claim: Claims
+    shape: Shape, rng: np.random.Generator, claim: ClaimedResult
 ) -> tuple[Float32, Float32, str]:
     """Return A and B of integers with a power of two for each row of A and column of B.
 
     With them, these powers in words.
     """
-    a, b = family("E1", shape, rng, Claims(types=claim.types))
+    a, b = family("E1", shape, rng, ClaimedResult(types=claim.types))
     largest = (FAR_SCALES, NEAR_SCALES)
     if claim.types.is_narrow:  # whose numbers end at 2^-24 and 2^16
         largest = (HALF_SCALES, HALF_SCALES)
@@ -708,6 +727,8 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32, types: Types = SINGLE) -> di
         is_near = error <= 2 * np.maximum(terms, FEWEST) * units
         is_special = ~np.isfinite(right)
         is_equal = (c == right) | (np.isnan(c) & np.isnan(right))
+        if types.epilogue == RELU:  # fmaxf makes NaN 0
+            is_equal |= (c == 0) & np.isnan(right)
         is_subnormal = _has_subnormals(a, b, types) | (error <= a.shape[1] * TINY)
         is_subnormal |= error <= _flushed(types.c)  # also on the way
         is_beyond = np.isfinite(right) & _is_beyond(right, types.c)

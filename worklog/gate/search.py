@@ -33,7 +33,7 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gate.words import Values, condition
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
-from worklog.problem.formats import FLOAT32, Claims, Format
+from worklog.problem.formats import FLOAT32, ClaimedResult, Format
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
@@ -111,6 +111,7 @@ class Search:
         self.key = key
         self.coverage = coverage
         self.domain = subject.domain
+        self.types = subject.types
         self.rng = rng
         self.threads = (*coverage.block, 1)[:2]
         self.tile = [max(LEAST, subject.kernel.template.get(name, 0)) for name in ("BM", "BN")]
@@ -252,9 +253,9 @@ class Search:
         scalars_near_numbers = np.nextafter(scalars_near_numbers, towards)
         special = rng.choice(SPECIAL, DRAWN)
         usual = rng.choice(USUAL, DRAWN)
-        return self._mixed(scalars_near_numbers, scalars_near_numbers, special, usual).astype(
-            np.float32
-        )
+        scalars = self._mixed(scalars_near_numbers, scalars_near_numbers, special, usual)
+        rounded: Values = self.types.rounded_scalars(scalars.astype(np.float32))
+        return rounded
 
     def _random_shifts(self, alignment: int) -> Values:
         """Return bytes by which a matrix begins later; a few of them are very large."""
@@ -461,7 +462,7 @@ class Search:
             return is_made * is_cheap * self.rng.random(len(is_made))
         return 0.0
 
-    def problem(self, row: int, claim: Claims) -> tuple[ExactProblem, dict[str, int], str]:
+    def problem(self, row: int, claim: ClaimedResult) -> tuple[ExactProblem, dict[str, int], str]:
         """Return a row's problem, each matrix's shift in elements, and a description.
 
         If a scalar has many bits, each element is one product of ones, so that its result is

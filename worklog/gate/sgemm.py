@@ -25,6 +25,7 @@ from worklog.gate import (
     batch,
     edges,
     exact,
+    integers,
     kept_state,
     leading,
     norms,
@@ -53,7 +54,7 @@ from worklog.kernel import (
 )
 from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
@@ -157,9 +158,11 @@ class SgemmChecker(Checker):
         getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
+        if self.types.epilogue and isinstance(subject, Loaded):
+            yield self._at_small_shapes(operands.check_operands, subject, part=14)
         yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
         yield from self._kept_state(subject)
-        if domain.alpha or domain.beta:
+        if (domain.alpha or domain.beta) and not self.types.has_integer_scalars:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claim, domain)
         yield check_benchmark_shape(subject, buffers, projections)
@@ -172,11 +175,14 @@ class SgemmChecker(Checker):
             yield products
         yield from self._check_precision(subject)
         self._keeps_nan = False
-        if claims_whole_products:
+        if self.types.has_integers:
+            yield self._check_integers(subject)
+        elif claims_whole_products and not self.types.has_gelu:  # which rounds, also to 0
             yield self._check_hard_data(subject, is_short)
         yield check_ragged(subject, buffers, partial(self.probe, claim.precision, rng=self._rng))
-        yield self._at_small_shapes(edges.check_old_c, subject, part=5)
-        if domain.alpha:
+        if not self.types.c.is_integer:  # 0 times an integer is 0
+            yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        if domain.alpha and not self.types.has_integers:
             yield self._at_small_shapes(edges.check_unread_inputs, subject, part=9)
         yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         yield from self._ends(subject)
@@ -190,10 +196,20 @@ class SgemmChecker(Checker):
         result = buffers.run(subject)
         self.reached, stage = self._precision.judge("precision", result, subject.claimed)
         yield stage
-        if self.types.c != FLOAT32:
+        if self.types.c.itemsize == FLOAT16.itemsize:
             self.reached, stage = precision.check_sums(subject, buffers, self._rng, self.reached)
             yield stage
             buffers.restore()
+
+    def _check_integers(self, subject: Runnable) -> Stage:
+        """Return the stage of integers of the full range, and note that C is exact."""
+        memory = self.buffers.memory
+        stated_shapes = set(memory.shapes)
+        stage = integers.check_full_range(subject, memory)
+        memory.shapes = stated_shapes  # a long K of a few rows isn't stated
+        if stage.passed and self.types.c.is_integer:
+            self.reached = integers.EXACT
+        return stage
 
     def _check_hard_data(self, subject: Runnable, is_short: bool) -> Stage:
         """Return the stage of hard data, and note whether NaN stays in its row and column.
@@ -207,7 +223,7 @@ class SgemmChecker(Checker):
         else:
             stage = check_hard_data(subject, memory, is_short, self.shape)
         memory.shapes = stated_shapes  # a long K of a few rows isn't stated
-        self._keeps_nan = precision.SPECIAL not in stage.clause
+        self._keeps_nan = precision.SPECIAL not in stage.clause and not self.types.epilogue
         return stage
 
     def _by_code(self, subject: Loaded) -> Iterator[Stage]:
@@ -216,7 +232,7 @@ class SgemmChecker(Checker):
             yield self._at_small_shapes(leading.check_leading_dimensions, subject, part=11)
         if subject.kernel.is_batched:
             yield self._at_small_shapes(batch.check_batch, subject, part=13)
-        if subject.kernel.operands:
+        if subject.kernel.operands and not self.types.epilogue:
             yield self._at_small_shapes(operands.check_operands, subject, part=14)
         if self.device.source != "emulated":
             return
@@ -298,7 +314,7 @@ class SgemmChecker(Checker):
                     subject, self.buffers.memory, shape, with_nan=self._keeps_nan
                 )
             return sweeps.corner_failure(subject, self.buffers.memory, shape)
-        alpha = full_mantissa(self._rng) if subject.domain.alpha else 1.0
+        alpha = full_mantissa(self._rng, self.types) if subject.domain.alpha else 1.0
         probe = partial(self.probe, subject.claimed, rng=self._rng)
         mistake, wrong_count = _mistake_in_part(subject, self.buffers, probe, shape, alpha)
         detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
@@ -400,14 +416,18 @@ class SgemmChecker(Checker):
             return failed(EVERY_LAUNCH, outside)
         return probe.stage()
 
-    def _exact_problems(self, claim: Claims, domain: Domain) -> list[Projection]:
+    def _exact_problems(self, claim: ClaimedResult, domain: Domain) -> list[Projection]:
         """Return the problems of a class for what the kernel takes, made on first use."""
         kind = claim.precision if claim.precision in OPERAND_BITS else "fp32"
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
             self._exact[key] = exact_problems(
-                self.shape, rng, Claims(kind, self.types), alpha=domain.alpha, beta=domain.beta
+                self.shape,
+                rng,
+                ClaimedResult(kind, self.types),
+                alpha=domain.alpha,
+                beta=domain.beta,
             )
         return self._exact[key]
 
@@ -452,7 +472,7 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 def exact_problems(
     shape: Shape,
     rng: np.random.Generator,
-    claim: Claims = exact.FP32,
+    claim: ClaimedResult = exact.FP32,
     *,
     alpha: bool = True,
     beta: bool = True,
@@ -469,14 +489,14 @@ def exact_problems(
     alpha, beta: whether the kernel takes it
     """
     projections = []
-    bits_of_beta = exact.sum_bits(claim) // 2
+    bits_of_beta = min(exact.sum_bits(claim) // 2, claim.types.scalar.significand)
     bits_of_c = exact.sum_bits(claim) - 1 - bits_of_beta
     for index, name in enumerate((exact.families(claim) * LAUNCHES)[:LAUNCHES]):
         with_beta = index == 2 and beta
         a, b = exact.family(name, shape, rng, claim, headroom=int(with_beta))
         decks = (exact.exponents(rng), exact.exponents(rng))
         scale_a, scale_b = exact.stretch(a, b, decks, claim)
-        alpha_value = float(rng.choice(POWERS)) if index and alpha else 1.0
+        alpha_value = float(rng.choice(claim.types.scalars(POWERS))) if index and alpha else 1.0
         beta_value = 0.0
         if with_beta:
             sign = rng.choice((-1, 1))
@@ -556,7 +576,9 @@ def check_ragged(
     domain = subject.domain
     shapes = ragged_shapes(buffers.shape, domain, memory.rng)
     for number, shape in enumerate(shapes):
-        alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
+        alpha = 1.0
+        if domain.alpha and number != 1:
+            alpha = full_mantissa(memory.rng, subject.types)
         mistake, wrong_count = _mistake_in_part(subject, buffers, probe, shape, alpha)
         if mistake:
             detail = f"at {shape} with alpha = {alpha:.9g}: {mistake}"
@@ -611,7 +633,7 @@ def check_repeated(
     count = LEAST if device.source == "emulated" else max(LEAST, affordable)
     launches = 1
     buffers.restore(problem.a, problem.b)
-    buffers.run(subject)
+    buffers.run(subject, is_raw=True)
     while launches < count:
         device.fill(buffers.spare, float(buffers.memory.sentinel(buffers.memory.types.c)))
         buffers.memory.lend(subject, buffers.shape)
@@ -634,6 +656,6 @@ def check_repeated(
 def differ_for(format_: Format) -> Program:
     """Return the program that compares two matrices of a format bit by bit."""
     options: tuple[str, ...] = COMPILE_OPTIONS
-    if format_ != FLOAT32:
+    if format_.itemsize == FLOAT16.itemsize:
         options = (*options, "-DBITS=unsigned short")
     return Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ", options)

@@ -324,8 +324,9 @@ class _ValueLaunches:
         """Launch a shape, and return the failed stage. Raises LaunchFailed."""
         domain = self.subject.domain
         rng = self.memory.rng
-        alpha = float(rng.choice(HALVES)) if domain.alpha else 1.0
-        beta = float(rng.choice(HALVES)) if domain.beta else 0.0
+        halves = self.subject.types.scalars(HALVES)
+        alpha = float(rng.choice(halves)) if domain.alpha else 1.0
+        beta = float(rng.choice(halves)) if domain.beta else 0.0
         claim = self.subject.claim
         a, b = exact.family("E1", shape, rng, claim, headroom=exact.HEADROOM)
         initial_c = old_c(shape, rng, claim) if beta else None

@@ -108,7 +108,7 @@ def _larger_budget(device: Any) -> Iterator[None]:
 
 def corner_failure(subject: Runnable, memory: Memory, shape: Shape) -> Stage | None:
     """Return the failed stage of exact integers at a shape, if any. Raises LaunchFailed."""
-    alpha, beta = _scalars(subject.domain, memory.rng)
+    alpha, beta = _scalars(subject, memory.rng)
     a, b = exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
     initial_c = old_c(shape, memory.rng, subject.claim) if beta else None
     problem = ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
@@ -183,7 +183,7 @@ def _mistake_with(subject: Runnable, memory: Memory, shape: Shape, special: _Cor
         least_bytes = WHOLE_VECTOR if memory.device.source == "live" else FLOAT_BYTES
         for name, alignment in zip("ABC", subject.domain.bytes_of, strict=True):
             shifts[name] = max(least_bytes, alignment) // FLOAT_BYTES
-    initial_c = math.nan if special.has_nan_in_c else None
+    initial_c = subject.types.c.poison if special.has_nan_in_c else None
     for coverage in getattr(memory.device, "coverage", {}).values():
         coverage.tell()
     try:
@@ -371,7 +371,7 @@ class _Sweep:
         """Return a problem with the first elements of the axis's matrices."""
         a = np.ascontiguousarray(self.a[: shape.m, : shape.k])
         b = np.ascontiguousarray(self.b[: shape.k, : shape.n])
-        alpha, beta = _scalars(self.subject.domain, self.memory.rng)
+        alpha, beta = _scalars(self.subject, self.memory.rng)
         initial_c = np.ascontiguousarray(self.old_c[: shape.m, : shape.n]) if beta else None
         return ExactProblem("E1", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
 
@@ -431,8 +431,10 @@ def _product(a: Float32, b: Float32) -> Float64:
     return product
 
 
-def _scalars(domain: Domain, rng: np.random.Generator) -> Scalars:
+def _scalars(subject: Runnable, rng: np.random.Generator) -> Scalars:
     """Return a random alpha and, in half of the launches, a beta that isn't 0."""
-    alpha = HALVES[rng.integers(len(HALVES))] if domain.alpha else 1.0
-    beta = HALVES[rng.integers(len(HALVES))] if domain.beta and rng.integers(2) else 0.0
+    domain = subject.domain
+    halves = subject.types.scalars(HALVES)
+    alpha = halves[rng.integers(len(halves))] if domain.alpha else 1.0
+    beta = halves[rng.integers(len(halves))] if domain.beta and rng.integers(2) else 0.0
     return alpha, beta

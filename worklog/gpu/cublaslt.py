@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import LaunchFailed, WorklogError, install_command
 from worklog.kernel import Program, Runnable
 from worklog.kernel.nvrtc import nvidia_library
-from worklog.problem import FLOAT_BYTES, Shape
-from worklog.problem.formats import FLOAT32, SINGLE, Types
+from worklog.problem import FLOAT_BYTES, Domain, Shape
+from worklog.problem.formats import FLOAT32, INT8, INT32, SINGLE, Types
 from worklog.runs import CUBLASLT, Algorithm
 
 if TYPE_CHECKING:
@@ -29,12 +29,17 @@ if TYPE_CHECKING:
 # cublas_api.h, cublasStatus_t
 SUCCESS = 0
 NOT_SUPPORTED = 15
-# library_types.h, cudaDataType: CUDA_R_32F, CUDA_R_16F and CUDA_R_16BF.
-DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
-TENSOR_TYPES = {"float16": "f16", "bfloat16": "bf16"}  # of PTX
+# library_types.h, cudaDataType: CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_8I and CUDA_R_32I.
+DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "int8": 3, "int32": 10}
+TENSOR_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}  # of PTX
 # cublas_api.h, cublasComputeType_t: CUBLAS_COMPUTE_32F. It adds in FP32, and multiplies FP32
 # operands as they are. CUBLAS_COMPUTE_32F_FAST_TF32 (77) would shorten them.
 COMPUTE_32F = 68
+# CUBLAS_COMPUTE_32I: products of int8 with a C of int32. alpha and beta are int32.
+COMPUTE_32I = 72
+# cuBLAS documentation, cublasGemmEx: the addresses and leading dimensions of int8 are multiples of
+# 4. Its tensor cores' kernels need 16.
+DOMAIN_OF_INT8 = "M % 16 == 0, N % 16 == 0, K % 16 == 0, A, B, C % 16 bytes"
 # cublasLt.h, cublasLtMatmulDescAttributes_t: TRANSA and TRANSB; cublas_api.h, cublasOperation_t.
 TRANSPOSE_FIRST = 3
 TRANSPOSE_SECOND = 4
@@ -116,6 +121,39 @@ def tensor_operands(types: Types) -> tuple[str, ...]:
     return tuple(TENSOR_TYPES.get(name, name) for name in dict.fromkeys(types.names[:2]))
 
 
+@dataclass(frozen=True)
+class ComputeType:
+    """The types in which the libraries compute a product.
+
+    compute: the cublasComputeType_t
+    scalar: the format of alpha and beta, in DATA_TYPES
+    """
+
+    compute: int
+    scalar: str
+
+    def number(self, value: float) -> Any:
+        """Return alpha or beta as the libraries read it."""
+        return ctypes.c_int32(int(value)) if self.scalar == INT32.name else ctypes.c_float(value)
+
+
+def compute_type(types: Types) -> ComputeType:
+    """Return the types in which a product is computed.
+
+    Raises LaunchFailed if the libraries have no such product.
+    """
+    if not {*types.names} <= {*DATA_TYPES} or INT32 in (types.a, types.b):
+        raise LaunchFailed(f"cuBLAS isn't called for {types}: there is no product to compare with")
+    if types.c == INT32:
+        return ComputeType(COMPUTE_32I, INT32.name)
+    return ComputeType(COMPUTE_32F, FLOAT32.name)
+
+
+def domain(types: Types) -> Domain:
+    """Return the shapes and addresses for which the libraries have a product."""
+    return Domain.of(DOMAIN_OF_INT8) if types.a == INT8 else Domain()
+
+
 class CallFailed(LaunchFailed):
     """A function of cuBLASLt has returned another status than success.
 
@@ -191,8 +229,9 @@ class Product:
 
     def __init__(self, library: Library, shape: Shape, types: Types = SINGLE) -> None:
         self.library = library
-        scalar = DATA_TYPES["float32"]
-        self._operation = library.create("MatmulDescCreate", COMPUTE_32F, scalar)
+        self._compute_type = compute_type(types)
+        scalar = DATA_TYPES[self._compute_type.scalar]
+        self._operation = library.create("MatmulDescCreate", self._compute_type.compute, scalar)
         in_b = (shape.k, shape.n) if "B" in types.by_columns else (shape.n, shape.k)
         in_a = (shape.m, shape.k) if "A" in types.by_columns else (shape.k, shape.m)
         self._b = self._layout(types.b.name, *in_b)
@@ -305,7 +344,7 @@ class Product:
 
         a, b, c, workspace: addresses
         """
-        alpha_at, beta_at = (byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
+        alpha_at, beta_at = (byref(self._compute_type.number(scalar)) for scalar in (alpha, beta))
         self.library.call(
             "Matmul",
             self.library.handle,
@@ -359,6 +398,7 @@ class CublasLt(Runnable):
     ) -> None:
         self.name = CUBLASLT
         self.types = types
+        self.domain = domain(types)
         self.claimed = types.default_precision
         self.device = device
         self.count = count
@@ -469,6 +509,7 @@ class LtAlgorithm(Runnable):
         self.facts = offered.facts
         self.name = f"{CUBLASLT} algorithm {offered.facts.index}"
         self.types = library.types
+        self.domain = library.domain
         self.claimed = library.claimed
 
     def operands(self, shape: Shape) -> tuple[str, ...]:  # noqa: D102

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.limits import TOO_MANY_BLOCKS, Chip
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
-from worklog.gpu.cublaslt import COMPUTE_32F, DATA_TYPES, tensor_operands
+from worklog.gpu.cublaslt import DATA_TYPES, compute_type, domain, tensor_operands
 from worklog.gpu.device import gpu, require_gpu
 from worklog.gpu.tensor_maps import DriverMaps
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
@@ -342,7 +342,7 @@ def _layout(rows: int, columns: int, is_by_columns: bool) -> tuple[int, int]:
 
 
 class Cublas(Runnable):
-    """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32.
+    """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32 or int32.
 
     math: "fp32" (the default math on FP32 data) or "tf32" (tensor cores with 10-bit mantissas).
         The gate proves "fp32" by the error level, so CUBLAS_PEDANTIC_MATH isn't needed.
@@ -356,6 +356,7 @@ class Cublas(Runnable):
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
         self.claimed = math if types == SINGLE else types.default_precision
         self.types = types
+        self.domain = domain(types)
         with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
@@ -421,7 +422,8 @@ class Cublas(Runnable):
         factor_b = _layout(k, n, "B" in self.types.by_columns)
         factor_a = _layout(m, k, "A" in self.types.by_columns)
         a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
-        alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
+        computed_in = compute_type(self.types)
+        alpha_at, beta_at = (ctypes.byref(computed_in.number(scalar)) for scalar in (alpha, beta))
         arguments: list[Any] = [factor_b[0], factor_a[0], n, m, k]
         if {*self.types.formats} == {FLOAT32}:
             arguments += [alpha_at, b_at, factor_b[1], a_at, factor_a[1], beta_at, c_at, n]
@@ -429,7 +431,7 @@ class Cublas(Runnable):
             return
         in_a, in_b, in_c = (DATA_TYPES[name] for name in self.types.names)
         arguments += [alpha_at, b_at, in_b, factor_b[1], a_at, in_a, factor_a[1]]
-        arguments += [beta_at, c_at, in_c, n, COMPUTE_32F, DEFAULT_ALGORITHM]
+        arguments += [beta_at, c_at, in_c, n, computed_in.compute, DEFAULT_ALGORITHM]
         self._call("GemmEx", *arguments)
 
     def _call(self, function: str, *arguments: Any) -> None:

@@ -52,6 +52,9 @@ OPTIONS = {
     "by_columns": Option(("--by-columns",), None, "MATRICES",
                          "Factors that lie in memory by columns: B, or A,B (default: a comment's, "
                          "or none)."),
+    "epilogue": Option(("--epilogue",), None, "NAME",
+                       "Activation of the result: relu, gelu or gelu_tanh (default: a comment's, "
+                       "or none)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
@@ -67,7 +70,7 @@ OPTIONS = {
 }  # fmt: skip
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
-OF_A_FILE = tuple(OPTIONS)[:8]  # a host function takes the others
+OF_A_FILE = tuple(OPTIONS)[:9]  # a host function takes the others
 
 
 def kernel_of(name: str, options: Words) -> Kernel:

@@ -223,6 +223,20 @@ FUNNEL(__funnelshift_r, "r.wrap")
 FUNNEL(__funnelshift_lc, "l.clamp")
 FUNNEL(__funnelshift_rc, "r.clamp")
 #undef FUNNEL
+// Sums of four products of bytes; VECTOR is their type, or the word that holds them.
+#define DOT(T, VECTOR, PTX)                                                                      \
+  DEVICE T __dp4a(VECTOR a, VECTOR b, T sum) {                                                   \
+    T out, word_a, word_b;                                                                       \
+    __builtin_memcpy(&word_a, &a, 4);                                                            \
+    __builtin_memcpy(&word_b, &b, 4);                                                            \
+    asm("dp4a." PTX " %0, %1, %2, %3;" : "=r"(out) : "r"(word_a), "r"(word_b), "r"(sum));        \
+    return out;                                                                                  \
+  }
+DOT(int, int, "s32.s32")
+DOT(int, char4, "s32.s32")
+DOT(unsigned, unsigned, "u32.u32")
+DOT(unsigned, uchar4, "u32.u32")
+#undef DOT
 extern __device__ double pow(double, double);  // the host header names it; a call is an error
 // Exact for powers of two, as in the size of a grid.
 DEVICE double log2(double a) {

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from worklog.emulator.limits import Chip
 from worklog.kernel.source import code_lines, split_list
 from worklog.problem import FLOAT_BYTES, Domain, Shape
-from worklog.problem.formats import FLOAT32, SINGLE, Claims, Format, Types
+from worklog.problem.formats import FLOAT32, SINGLE, ClaimedResult, Format, Types
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
@@ -170,9 +170,9 @@ class Runnable:
     workspace: Buffer | None = None
 
     @property
-    def claim(self) -> Claims:
+    def claim(self) -> ClaimedResult:
         """The formats and the precision class."""
-        return Claims(self.claimed, self.types)
+        return ClaimedResult(self.claimed, self.types)
 
     def enqueue(self, *arguments: Any) -> None:
         """Enqueue the work on the device's stream, without waiting.

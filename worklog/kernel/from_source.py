@@ -19,6 +19,7 @@ from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_fol
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
+from worklog.problem.epilogues import EPILOGUES
 from worklog.problem.formats import Types
 
 
@@ -33,6 +34,7 @@ class SourceRequest:
     name: str
     args: str | None
     by_columns: str | None
+    epilogue: str | None
     file: str
     block: str
     grid: str
@@ -78,7 +80,11 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
     launch = _with_options(launch, request, chosen)
     order = _with_maps(request, chosen, order)
     types = signature.types_of_matrices(
-        chosen.defined, order.arguments, launch.instance, by_columns
+        chosen.defined,
+        order.arguments,
+        launch.instance,
+        source=request.source,
+        layout=Types(by_columns=by_columns, epilogue=_epilogue(request, chosen)),
     )
     types = tensor_map.types_of_maps(order.maps, order.arguments, types)
     rules, states_domain, remarks = _domain(request, chosen, of_source.rules)
@@ -463,6 +469,29 @@ def _by_columns(request: SourceRequest, chosen: _Chosen) -> str:
     if names not in ("", "A", "B", "AB"):
         raise BadSetting(f"by columns: {' '.join(texts)!r}: give A, B, or A, B")
     return names
+
+
+def _epilogue(request: SourceRequest, chosen: _Chosen) -> str:
+    """Return the activation of the result, one of EPILOGUES, or "".
+
+    A comment of another text is a comment like any other. Raises BadSetting for an option of
+    another text, and for several.
+    """
+    text = launches.own_part(request.source, chosen.unit, chosen.defined, "epilogue")
+    stated_names = {_spaced(name) for name in launches.stated(text, "epilogue")}
+    names = {_spaced(request.epilogue)} if request.epilogue else stated_names & {*EPILOGUES}
+    if not names:
+        return ""
+    if len(names) > 1 or not names <= {*EPILOGUES}:
+        raise BadSetting(
+            f"epilogue: {' and '.join(sorted(names))}: give one of {', '.join(EPILOGUES)}"
+        )
+    return names.pop()
+
+
+def _spaced(name: str) -> str:
+    """Return a name in lower case, with spaces for underscores."""
+    return name.strip().lower().replace("_", " ")
 
 
 def _origin(request: SourceRequest, of_source: stated.Stated) -> str:

@@ -53,6 +53,7 @@ class SourceOptions(TypedDict, total=False):
     claimed: PrecisionClass | Literal[""]
     args: str | None
     by_columns: str | None
+    epilogue: str | None
     include: Sequence[str | Path] | str | Path
     define: Sequence[str] | str
     shared: int
@@ -134,7 +135,7 @@ class Kernel:
 
     @classmethod
     @hinted
-    def from_source(
+    def from_source(  # noqa: PLR0913
         cls,
         source: str,
         *,
@@ -147,6 +148,7 @@ class Kernel:
         file: str = "source",
         args: str | None = None,
         by_columns: str | None = None,
+        epilogue: str | None = None,
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
@@ -171,6 +173,8 @@ class Kernel:
             parameters' names)
         by_columns: the factors that lie in memory by columns, "A", "B" or "A, B" (default: a
             comment's, or none)
+        epilogue: the activation of the result, "relu", "gelu" or "gelu tanh" (default: a comment's,
+            or none)
         include: folders of headers
         define: macros, as "NAME=VALUE"
         shared: bytes of dynamic shared memory
@@ -188,6 +192,7 @@ class Kernel:
             name=name,
             args=args,
             by_columns=by_columns,
+            epilogue=epilogue,
             file=file,
         )
         request = SourceRequest(
@@ -198,6 +203,7 @@ class Kernel:
             name=name,
             args=args,
             by_columns=by_columns,
+            epilogue=epilogue,
             file=file,
             grid=launches.launch_text("grid", grid),
             block=launches.launch_text("block", block),
@@ -565,7 +571,8 @@ class Kernel:
         Raises BadSetting for a tensor map that the driver doesn't make.
         """
         values: dict[str, Any] = {"A": a, "B": b, "C": c}
-        values |= {"alpha": np.float32(alpha), "beta": np.float32(beta)}
+        scalar = self.types.scalar
+        values |= {"alpha": scalar.passed(alpha), "beta": scalar.passed(beta)}
         values["workspace"] = np.uint64(0) if workspace is None else workspace
         values |= operands
         sizes_by_name = (

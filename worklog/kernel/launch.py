@@ -26,6 +26,8 @@ LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
 UNREAD_LAUNCH = "a launch isn't read"
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 
+LABELS = "grid|block|shared|domain|by columns|epilogue"  # of statements in comments
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -122,9 +124,7 @@ def stated(source: str, label: str) -> list[str]:
 
     A statement ends at the next label or at the end of the line.
     """
-    pattern = (
-        rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block|shared|domain|by columns)\b|$)"
-    )
+    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:{LABELS})\b|$)"
     statements = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
     return list(dict.fromkeys(statements))
 

@@ -11,6 +11,7 @@ from worklog.kernel.resources import Compiled
 from worklog.kernel.signature import MATRICES, VECTORS, WIDE, is_computed, size_of
 from worklog.kernel.tensor_map import is_map_by_value
 from worklog.problem import SGEMM, TYPES
+from worklog.problem.formats import FLOAT32, INT8, INT32, Format
 from worklog.runs import Gpu
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
@@ -21,11 +22,15 @@ BITS = {
 }
 
 
-def _bits(argument: str) -> str:
+def _bits(argument: str, scalar: Format) -> str:
     """Return how PTX declares the parameter of an argument.
 
     That is "f32", "32", "64", or "8" for bytes.
+
+    scalar: the format of alpha and beta
     """
+    if argument in ("alpha", "beta") and scalar != FLOAT32:
+        return "32" if scalar.is_integer else "8"
     if argument.startswith(WIDE):
         return "64"
     if is_map_by_value(argument):
@@ -86,20 +91,23 @@ def _require_parameters(compiled: Compiled, kernel: Kernel) -> None:
         for kind in re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]):
             bits.append(kind if kind.startswith("f") else kind[1:])
     numbers = [operand.name for operand in kernel.operands if operand.format is None]
-    expected = ["f32" if name in numbers else _bits(name) for name in arguments]
+    scalar = kernel.types.scalar
+    expected = ["f32" if name in numbers else _bits(name, scalar) for name in arguments]
     if bits != expected:
         raise BadSetting(
             f"{_name(compiled)} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, "
             "which don't take "
             f"({', '.join(arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
-            "integers, alpha and beta are float"
+            f"integers, alpha and beta are {scalar.cuda}"
         )
     formats = dict(zip(MATRICES, kernel.types.formats, strict=True))
     for argument, kind in zip(arguments, types_of(compiled.symbol), strict=False):
         if argument not in formats:
             continue
         element = kind.replace(" const", "").removesuffix("*")
-        if (VECTORS.get(element) or TYPES.get(element)) != formats[argument].name:
+        name = VECTORS.get(element) or TYPES.get(element)
+        is_packed = (name, formats[argument]) == (INT32.name, INT8)
+        if name != formats[argument].name and not is_packed:
             raise BadSetting(
                 f"{_name(compiled)} takes {kind} for {argument}: the gate passes "
                 f"{formats[argument].cuda}*"

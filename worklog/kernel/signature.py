@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import evaluate, split_list
+from worklog.kernel.source import evaluate, split_list, uncommented
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
-from worklog.problem.formats import FLOAT32, FORMATS, OF_C, Format, Types
+from worklog.problem.formats import (
+    FLOAT32,
+    FORMATS,
+    INT8,
+    INT32,
+    OF_C,
+    OF_INTEGERS,
+    OF_SCALARS,
+    Format,
+    Types,
+)
 
 SGEMM_ARGUMENTS = tuple(parameter.name for parameter in SGEMM.signature)
 SIZE_NAMES = SGEMM_ARGUMENTS[:3]
@@ -30,9 +40,12 @@ BATCH = "batch"  # the number of products of one launch
 BIAS = "bias"
 ROW_BIAS = "row bias"
 BIASES = (BIAS, ROW_BIAS)
+# The address of a matrix of C's shape that is added.
+RESIDUAL = "residual"
+_RESIDUAL_NAMES = ("residual", "res", "skip", "r")
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
 SCALES = ("scale of A", "scale of B", "scale")
-OPERANDS = (*BIASES, *SCALES)  # beyond those of a product
+OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
 ADDRESS_OF_MAP = "address of a map of "  # before the matrix of a tensor map in global memory
@@ -81,12 +94,19 @@ VECTORS = {
     "__nv_fp8x4_e4m3": "float8_e4m3fn",
     "__nv_fp8x2_e5m2": "float8_e5m2",
     "__nv_fp8x4_e5m2": "float8_e5m2",
+    "char2": "int8",
+    "char4": "int8",
+    "int2": "int32",
+    "int4": "int32",
 }
 _PASSED_AS = (
-    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3 and __nv_fp8_e5m2 matrices, and "
-    "float and integers of 32 and 64 bits"
+    "the gate passes float, half, __nv_bfloat16, __nv_fp8_e4m3, __nv_fp8_e5m2, int8_t and int "
+    "matrices, and float and integers of 32 and 64 bits"
 )
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
+_SHORT_SCALARS = ("float16", "bfloat16")  # passed by value as alpha and beta
+# Code that takes four int8 from each int: the functions __dp4a and dp4a, and mma's type s8.
+_PACKS = re.compile(r"dp4a|\bs8\b")
 
 
 @dataclass(frozen=True)
@@ -101,17 +121,18 @@ class Operand:
     format: Format | None
 
     @property
-    def is_bias(self) -> bool:
+    def is_added(self) -> bool:
         """Whether it is added, and not a factor."""
-        return self.name in BIASES
+        return self.name not in SCALES
 
     def length(self, shape: Shape) -> int:
         """Return the number of elements at a shape."""
-        return {BIAS: shape.n, ROW_BIAS: shape.m}.get(self.name, 1)
+        lengths = {BIAS: shape.n, ROW_BIAS: shape.m, RESIDUAL: shape.m * shape.n}
+        return lengths.get(self.name, 1)
 
     def neutral(self, shape: Shape) -> Float32:
         """Return values that change nothing: zeros, or a one."""
-        return np.full(self.length(shape), 0 if self.is_bias else 1, np.float32)
+        return np.full(self.length(shape), 0 if self.is_added else 1, np.float32)
 
 
 class UnclearOrder(BadSetting):
@@ -172,7 +193,9 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
         if kind.endswith(("*", "]")):
             advice = "the gate passes float*, row-major"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
-        numbers = [*FORMATS] if parameter.pointer else _NUMBERS
+        numbers: Sequence[str] = [*FORMATS] if parameter.pointer else _NUMBERS
+        if not parameter.pointer and _MEANING.get(_plain(parameter.name)) in ("alpha", "beta"):
+            numbers = (*_NUMBERS, *_SHORT_SCALARS)
         is_of_template = not types.isdisjoint(re.findall(r"\w+", kind))
         is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
         if not is_passed:
@@ -183,24 +206,60 @@ def _require_types(defined: Definition, file: str, function: str) -> None:
 
 
 def types_of_matrices(
-    defined: Definition, values: Sequence[str], instance: str, by_columns: str
+    defined: Definition, values: Sequence[str], instance: str, *, source: str, layout: Types
 ) -> Types:
-    """Return the formats of A, B and C.
+    """Return the formats of A, B and C, and of alpha and beta.
 
     values: of the parameters
     instance: the arguments of the template, as in "half, 32"
-    by_columns: as in Types
+    source: its code says if integers of A and B are four int8 each
+    layout: has what isn't in the signature
     """
     formats = formats_of_pointers(defined, instance)
     of_matrices = dict.fromkeys(MATRICES, FLOAT32)
+    is_packed = _PACKS.search(uncommented(source)) is not None
     for parameter, value in zip(defined.parameters, values, strict=False):
-        if value in MATRICES:
-            of_matrices[value] = formats.get(parameter.name, FLOAT32)
+        if value not in MATRICES:
+            continue
+        format_ = formats.get(parameter.name, FLOAT32)
+        if value != "C" and format_ == INT32 and is_packed:
+            format_ = INT8
+        if value != "C" and format_ == INT32 and parameter.type != "int":
+            raise BadSetting(
+                f"{parameter.declaration}: the gate passes {parameter.type}* as packed int8_t, if "
+                "the code has __dp4a or mma on s8"
+            )
+        of_matrices[value] = format_
     a, b, c = of_matrices.values()
-    if c not in OF_C:
-        names = ", ".join(format_.cuda for format_ in OF_C)
-        raise BadSetting(f"C is {c.cuda}: the gate takes a C of {names}")
-    return Types(a, b, c, by_columns)
+    if a.is_integer != b.is_integer:
+        raise BadSetting(
+            f"A is {a.cuda} and B is {b.cuda}: the gate takes two integers or two floats"
+        )
+    allowed = OF_INTEGERS if a.is_integer else OF_C
+    if c not in allowed:
+        names = ", ".join(format_.cuda for format_ in allowed)
+        raise BadSetting(f"C is {c.cuda}, and A is {a.cuda}: the gate takes a C of {names}")
+    scalar = _format_of_scalars(defined, values, instance)
+    return replace(layout, a=a, b=b, c=c, scalar=scalar)
+
+
+def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str) -> Format:
+    """Return the format of alpha and beta. Raises BadSetting if these differ."""
+    of_template = dict(zip(defined.template, split_list(instance), strict=False))
+    formats = dict[str, None]()
+    for parameter, value in zip(defined.parameters, values, strict=False):
+        if value in ("alpha", "beta"):
+            kind = of_template.get(parameter.type, parameter.type)
+            formats[TYPES.get(kind, kind)] = None
+    if not formats:
+        return FLOAT32
+    [name, *differing] = formats
+    if differing or name not in [format_.name for format_ in OF_SCALARS]:
+        names = ", ".join(format_.cuda for format_ in OF_SCALARS)
+        raise BadSetting(
+            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type: {names}"
+        )
+    return FORMATS[name]
 
 
 def operands(defined: Definition, values: Sequence[str], instance: str) -> tuple[Operand, ...]:
@@ -375,14 +434,14 @@ def _by_name(
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    operands = [_operand(parameter.name) for parameter in declared if parameter.pointer]
+    operands = [_operand(parameter) for parameter in declared if parameter.pointer]
     added = [operand for operand in operands if operand]
     has_three = len(operands) - len(added) == len(MATRICES) or "map" in kinds
     if not has_three or len({*added}) < len(added):
         raise BadSetting(
             f"{file}: {function} takes {kinds.count('pointer')} "
             f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
-            "the gate passes A, B and C, and those called bias, scale_a and scale_b"
+            "the gate passes A, B and C, and those called bias, residual, scale_a and scale_b"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -437,9 +496,14 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _operand(name: str) -> str:
-    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name."""
-    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale)", "", _plain(name))
+def _operand(parameter: Parameter) -> str:
+    """Return one of OPERANDS for the name of an address such as d_bias; "" for another name.
+
+    A matrix D is a residual if it is only read. Else it may be a result.
+    """
+    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale|res|skip)", "", _plain(parameter.name))
+    if plain in _RESIDUAL_NAMES or (plain == "d" and parameter.const):
+        return RESIDUAL
     meaning = _MEANING.get(plain, "")
     return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
 
@@ -459,7 +523,7 @@ def named(
         if parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
-            values.append(matrix_of(parameter.name) or _operand(parameter.name))
+            values.append(matrix_of(parameter.name) or _operand(parameter))
         elif numbers == [parameter]:
             values.append("N")
         else:

@@ -300,7 +300,7 @@ def types_of_maps(maps: Sequence[MatrixMap], arguments: Sequence[str], types: Ty
                 f"{former.cuda}: state its elements, as in box 64 x 32 of half"
             )
     a, b, c = (passed.get(matrix, formats[matrix]) for matrix in MATRICES)
-    return Types(a, b, c, types.by_columns)
+    return replace(types, a=a, b=b, c=c)
 
 
 def rules_of_maps(

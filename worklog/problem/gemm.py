@@ -241,7 +241,8 @@ def random_inputs(
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) in float32.
 
-    kind: "random" draws from U(-1, 1); "zeros" and "ones" are easy data, a pitfall
+    kind: "random" draws from U(-1, 1), and of integers up to their `usual_size`; "zeros" and
+        "ones" are easy data, a pitfall
     types: to whose formats the elements are rounded
     """
     sizes = (shape.m, shape.k), (shape.k, shape.n)
@@ -249,6 +250,9 @@ def random_inputs(
         a, b = (
             rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes
         )
+        if types.has_integers:
+            a *= np.float32(types.a.usual_size)
+            b *= np.float32(types.b.usual_size)
     else:
         a, b = (np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32) for size in sizes)
     return types.rounded(a, b)

@@ -26,6 +26,10 @@ GATES: dict[bool | str, str] = {
 LAST_ONLY = (
     "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 )
+NO_EPILOGUES = (
+    "each timed launch is checked as a product, and {} hides a part of it: `worklog check` checks "
+    "the kernel, and `worklog run` can't time it"
+)
 
 
 def work_of(shape: Shape, types: Types = SINGLE) -> Work:
@@ -50,6 +54,8 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
     session.types = job.types
     loaded = session.load(job.kernel)
     shape = job.shape
+    if job.types.epilogue:
+        raise Skipped(NO_EPILOGUES.format(job.types.epilogue))
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
     work = work_of(shape, job.types)
@@ -97,8 +103,11 @@ def _roof(peaks: Mapping[str, float], harness: Harness, types: Types) -> Roof:
 
 
 def datapath_of(types: Types) -> str:
-    """Return the tensor cores' datapath for factors of 16 bits; "" for others."""
-    datapaths = {"float16": "fp16", "bfloat16": "bf16"}
+    """Return the tensor cores' datapath for 16 bits and int8; "" for other factors.
+
+    int8 has the rate of FP8 (data sheets of L40S, H100 and HGX B200, dense).
+    """
+    datapaths = {"float16": "fp16", "bfloat16": "bf16", "int8": "fp8"}
     return datapaths.get(types.a.name, "") if types.a == types.b else ""
 
 
@@ -145,6 +154,8 @@ def _check_timed(
         in_words = f"{datapath} on tensor cores"
         peak = session.peaks[datapath]
         stages.append(check_plausible(shape, us - offset_us, peak, in_words))
+    elif session.types.has_integers:
+        return stages  # a GPU whose rate of integers isn't known
     elif harness.gate and not harness.biased() and kernel.claimed in ("fp32", BY_NORM):
         peak, in_words = fp32_roof(kernel.operands(shape), session.peaks, kernel.claimed)
         stages.append(check_plausible(shape, us - offset_us, peak, in_words))
