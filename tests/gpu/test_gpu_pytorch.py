@@ -18,6 +18,8 @@ pytestmark = [
     # Of the compiler, and of leaves that were created on another stream.
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
     pytest.mark.filterwarnings("ignore:The AccumulateGrad node:UserWarning"),
+    # Of PyTorch's own modules, as its compiler imports them.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
 ]
 
 
@@ -33,6 +35,7 @@ def matrix(rows: int, columns: int, *, by_columns: bool = False, gradient: bool 
 def test_the_operator_passes_its_check(a_by_columns, b_by_columns):
     a = matrix(33, 65, by_columns=a_by_columns, gradient=True)
     b = matrix(65, 17, by_columns=b_by_columns, gradient=True)
+    assert callable(worklog.pytorch.sgemm), "which registers it"
     found = torch.library.opcheck(torch.ops.worklog.sgemm.default, (a, b, 2.0))
     assert set(found.values()) == {"SUCCESS"}
 

@@ -140,9 +140,14 @@ class ComputeType:
 def compute_type(types: Types) -> ComputeType:
     """Return the types in which a product is computed.
 
-    Raises LaunchFailed if the libraries have no such product.
+    Raises LaunchFailed if the libraries have no such product. Of int8, they have C in int32 with
+    B by columns: on an H200, others are refused (cublasStatus_t 15), and a C in float32 isn't the
+    product of large integers.
     """
-    if not {*types.names} <= {*DATA_TYPES} or INT32 in (types.a, types.b):
+    is_missing = not {*types.names} <= {*DATA_TYPES} or INT32 in (types.a, types.b)
+    if types.has_integers and (types.c != INT32 or types.by_columns != "B"):
+        is_missing = True
+    if is_missing:
         raise LaunchFailed(f"cuBLAS isn't called for {types}: there is no product to compare with")
     if types.c == INT32:
         return ComputeType(COMPUTE_32I, INT32.name)

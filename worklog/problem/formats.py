@@ -134,10 +134,17 @@ class Format:
         return number  # type: ignore[no-any-return]
 
     def repeated(self, value: float | np.float32) -> np.float32:
-        """Return the 32 bits of memory that repeats a value, as a float32."""
+        """Return the 32 bits of memory that repeats a value, as a float32.
+
+        For a format of integers, a value beyond its range is the nearest integer in it.
+        """
         count = WORD_BYTES // self.itemsize
-        with np.errstate(over="ignore"):
-            values = np.full(count, value, np.float32).astype(self.dtype)
+        if self.is_integer:
+            limits = np.iinfo(self.dtype)
+            values = np.full(count, np.clip(float(value), limits.min, limits.max), self.dtype)
+        else:
+            with np.errstate(over="ignore"):
+                values = np.full(count, value, np.float32).astype(self.dtype)
         return np.float32(values.view(np.float32)[0])
 
     def first_of(self, bits: np.float32) -> np.float32:

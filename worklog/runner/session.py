@@ -105,7 +105,7 @@ class Session:
     def _key(self, name: str) -> str:
         """Return the key of a kernel, or of a library for the present types, in `loaded`."""
         is_library = name == CUBLAS or algorithms_of(name) is not None
-        return f"{name} on {self.types}" if is_library and self.types != SINGLE else name
+        return f"{name} on {self.types!r}" if is_library and self.types != SINGLE else name
 
     def baseline(self, math: str) -> Runnable:
         """Return cuBLAS for the present types. math: of a product in float32"""
