@@ -60,9 +60,9 @@ def test_results_are_the_emulators_bit_by_bit(name):
         kernel.load(device).enqueue(shape, 1.0, buffers[0], buffers[1], 0.0, buffers[2])
         results.append(device.download(buffers[2]))
     if "tanh" in name:  # tanhf takes ex2.approx, which the emulator rounds correctly
-        assert np.allclose(*results, rtol=2**-20, atol=2**-20)
+        assert np.allclose(results[0], results[1], rtol=2**-20, atol=2**-20)
     else:
-        assert np.array_equal(*results)
+        assert np.array_equal(results[0], results[1])
 
 
 def test_cublas_passes_the_gate_on_int8(session):
