@@ -1,6 +1,6 @@
 // Fewer multiplications
 // Run:     worklog run winograd --size 8192
-//          It isn't a rung: only the class fp32-norm admits its error. Its time isn't recorded.
+//          It isn't a rung: only the class fp32-norm admits its error. Notebook 09 has its time.
 //
 // Before:  each rung multiplies M * N * K pairs of numbers, so the FP32 units limit its rate.
 // Now:     Winograd's form of Strassen's algorithm: A, B and C are split into quadrants, and seven

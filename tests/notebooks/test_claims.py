@@ -24,6 +24,7 @@ from tests.record.notebooks import notebook_of, sources
 from worklog.emulator.limits import occupancy
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel.ladder import memory_counts
+from worklog.kernel.ladder.rungs import winograd
 from worklog.lab.answers import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
@@ -628,3 +629,28 @@ def test_18_a_cluster_moves_less_through_l2_and_uses_more_of_the_peak_at_its_clo
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
     [cublas] = [row for row in document["rows"] if (row["format"], row["size"]) == ("FP16", 4096)]
     assert cublas["in_a_row"]["watts"] == approx(692, abs=0.5)
+
+
+def test_09_fewer_multiplications_are_faster_than_best_and_above_the_peak_at_16384():
+    run = Run.load(recordings(CHAPTERS)["h200_winograd"], "recorded")
+    timed = {(m.kernel, m.point.shape.m): m for m in run.measurements}
+    for levels, size, of_best, of_cublas in (
+        ("1 level", 8192, 1.11, 1.21),
+        ("2 levels", 8192, 1.23, 1.33),
+        ("2 levels", 16384, 1.26, 1.34),
+    ):
+        m = timed[f"winograd, {levels}", size]
+        assert timed["best", size].us / m.us == approx(of_best, abs=0.005)
+        assert m.ratio == approx(of_cublas, abs=0.005)
+    assert timed["winograd, 2 levels", 16384].tflops > run.gpu.fp32_peak_tflops
+    assert timed["winograd, 1 level", 4096].us < timed["winograd, 2 levels", 4096].us
+    checked = [m for m in run.measurements if m.verdict]
+    assert {m.point.shape.m for m in checked} == {4096}
+    assert all(m.verdict.accepted for m in checked)
+
+
+def test_09_two_levels_leave_half_of_the_multiprocessors_without_a_place_at_4096():
+    tile = winograd(2).template
+    assert 4096**2 // (tile["BM"] * tile["BN"] * 16) == 32
+    tile = winograd(1).template
+    assert 4096**2 // (tile["BM"] * tile["BN"] * 4) == 128
