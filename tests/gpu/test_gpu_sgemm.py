@@ -17,7 +17,7 @@ from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
 from worklog.kernel.ladder.best import table
-from worklog.kernel.ladder.rungs import EXACT, any_shape, rows, sliced
+from worklog.kernel.ladder.rungs import EXACT, any_shape, sliced
 from worklog.problem import Shape
 
 # On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
@@ -208,12 +208,6 @@ def test_every_tile_passes_the_gate(template, parts):
 )
 def test_every_tile_whose_threads_share_out_k_passes_the_gate(template):
     passes_the_gate(sliced(template))
-
-
-@pytest.mark.parametrize("m", [1, 2, 4])
-@pytest.mark.parametrize("n", [1020, 11008, 40000])
-def test_few_rows_pass_the_gate_with_many_parts_and_with_one(m, n):
-    passes_the_gate(rows(Shape(m, n, 4096)))
 
 
 def test_sums_in_double_precision_pass_the_gate():

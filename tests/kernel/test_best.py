@@ -25,7 +25,7 @@ from worklog.kernel import resources
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import best
 from worklog.kernel.ladder.best import BULK, candidates, choose, fp32_bound, table
-from worklog.kernel.ladder.rungs import any_shape, rows, sliced
+from worklog.kernel.ladder.rungs import any_shape, sliced
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import predict
 from worklog.problem import Domain, Shape
@@ -236,63 +236,6 @@ def test_k_that_threads_share_out_is_exact_and_nothing_beyond_is_read(template):
         for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
             require_exact(kernel.load(DEVICE), kernel.domain.padded(Shape(m, n, k)), alpha, beta)
     assert not DEVICE.findings
-
-
-@pytest.mark.parametrize(
-    ("shape", "multiprocessors"),
-    [
-        (Shape(1, 132, 1000), 132),  # eight parts, and a wave of columns that is not full
-        (Shape(2, 260, 516), 4),  # two parts
-        (Shape(3, 4, 36), 132),  # a part, and a row less than a block has
-        (Shape(4, 128, 4), 132),  # fewer batches than warps
-        (Shape(9, 140, 328), 6),  # rows for three blocks, the last one with a row
-    ],
-)
-def test_few_rows_are_exact_and_nothing_beyond_is_read(shape, multiprocessors):
-    kernel = rows(shape, multiprocessors)
-    for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
-        require_exact(kernel.load(DEVICE), shape, alpha, beta)
-    assert not DEVICE.findings
-
-
-@pytest.mark.parametrize("shape", [Shape(1, 4096, 4096), Shape(3, 11008, 4096), Shape(2, 96, 40)])
-def test_blocks_of_few_rows_fill_the_gpu_and_none_is_without_work(shape):
-    template = rows(shape, 132).template
-    clusters = math.ceil(shape.n / 128)
-    assert template["ROWS"] >= shape.m and template["PARTS"] <= 8
-    assert template["PARTS"] == 1 or clusters * template["PARTS"] <= 2 * 132
-    assert template["PARTS"] == 1 or template["PARTS"] * 32 <= shape.k
-
-
-def test_few_rows_are_offered_for_the_error_of_a_warp_s_chain_and_their_sums():
-    """A chain is the batches of a warp, 8 warps are added, and then the parts."""
-    shape = Shape(1, 4096, 4096)
-    least = fp32_bound(4 * (4096 // 8 // 32 + 1) + 8, 8)
-    offered = [
-        any(
-            make().file == "rows.cu"
-            for _, make in candidates(shape, chip=Chip("sm_90"), max_error=error)
-        )
-        for error in (least, 0.99 * least)
-    ]
-    assert offered == [True, False]
-
-
-def test_few_rows_take_the_kernel_that_copies_b_ahead_where_it_reads_much():
-    hopper = partial(choose, chip=Chip("sm_90"))
-    large = ((1, 4096, 4096), (2, 11008, 4096), (4, 4096, 14336))
-    assert {hopper(Shape(*shape)).file for shape in large} == {"rows.cu"}
-    assert hopper(Shape(1, 4096, 4096), a_by_columns=True).file == "rows.cu", "one row is both"
-    others = (
-        hopper(Shape(1, 512, 512)),
-        hopper(Shape(5, 4096, 4096)),
-        hopper(Shape(1, 4095, 4096)),
-        hopper(Shape(1, 4096, 4094)),
-        hopper(Shape(1, 4096, 4096), aligned=False),
-        hopper(Shape(2, 4096, 4096), b_by_columns=True),
-        choose(Shape(1, 4096, 4096), chip=Chip("sm_80")),
-    )
-    assert "rows.cu" not in {kernel.file for kernel in others}
 
 
 def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_by_rows():

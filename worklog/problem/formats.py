@@ -136,12 +136,16 @@ class Format:
     def repeated(self, value: float | np.float32) -> np.float32:
         """Return the 32 bits of memory that repeats a value, as a float32.
 
-        For a format of integers, a value beyond its range is the nearest integer in it.
+        For integers, a value that is below their range is half of the smallest one: the word of the
+        smallest int32 is a float32's -0, which a memory fill takes for 0.
         """
         count = WORD_BYTES // self.itemsize
         if self.is_integer:
             limits = np.iinfo(self.dtype)
-            values = np.full(count, np.clip(float(value), limits.min, limits.max), self.dtype)
+            number = limits.min // 2
+            if value >= limits.min:
+                number = min(int(value), limits.max)
+            values = np.full(count, number, self.dtype)
         else:
             with np.errstate(over="ignore"):
                 values = np.full(count, value, np.float32).astype(self.dtype)

@@ -86,8 +86,6 @@ class TimeTable:
     read_gbs: float  # of matrices that are read once, fitted to thin C
     # What a row of B in a tile costs for thin C beyond the row's bytes: narrow tiles are slower.
     row_bytes: float
-    rows_launch_us: float  # the kernel rows without its bytes
-    rows_gbs: float  # of that kernel, while all multiprocessors have their blocks
     split_launch_us: float  # the rung split's launches without work
     split_tile_us: float  # a tile of 128 x 128 x 32 of the rung split
     split_gbs: float  # the rate of the rung split's first pass
@@ -118,7 +116,7 @@ class TimeTable:
         ratio = gpu.memory_peak_gbs / self.memory_gbs
         rates = {
             name: ratio * getattr(self, name)
-            for name in ("read_gbs", "rows_gbs", "split_gbs", "split_float_gbs")
+            for name in ("read_gbs", "split_gbs", "split_float_gbs")
         }
         return replace(self, multiprocessors=gpu.multiprocessors, **rates)
 
@@ -136,15 +134,6 @@ class TimeTable:
             us += FLOAT_BYTES * parts * shape.m * shape.n / self.split_float_gbs / 1e3
         moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
-
-    def rows_us(self, kernel: Kernel, shape: Shape) -> float:
-        """Return the expected microseconds of the kernel rows.
-
-        Its blocks read at the same rate each, until they are as many as the GPU has at a time.
-        """
-        at_a_time = rungs.ROW_RESIDENT * self.multiprocessors
-        occupied = min(1.0, math.prod(kernel.blocks(shape)) / at_a_time)
-        return self.rows_launch_us + shape.compulsory_bytes / (occupied * self.rows_gbs) / 1e3
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Return the expected microseconds of a tile's launches.
@@ -273,8 +262,6 @@ def candidates(
                         b_by_columns=b_by_columns,
                     )
                 )
-    if on_hopper and aligned and shape.m <= rungs.MOST_ROWS and shape in rungs.ROWS.domain:
-        bounded.append(_rows(times, shape))
     if split and on_hopper:
         _, parts = rungs.split_tile(shape, chip.multiprocessors)
         error = split_bound(shape, parts)
@@ -306,16 +293,6 @@ def _sliced(times: TimeTable, tile: Tile, shape: Shape) -> _Candidate:
     warps = template["BK"] * template["BN"] // template["TN"] // 32
     error = fp32_bound(steps + 5 + warps)  # 5 steps add the lanes of a warp
     return times.us(tile, 1, shape), error, partial(rungs.sliced, template)
-
-
-def _rows(times: TimeTable, shape: Shape) -> _Candidate:
-    """Return the kernel for few rows of A as a candidate."""
-    kernel = rungs.rows(shape, times.multiprocessors)
-    parts = kernel.template["PARTS"]
-    warps = kernel.thread_count // 32
-    batches = math.ceil(math.ceil(shape.k / parts) / rungs.ROW_BATCH) + 1  # of a warp
-    error = fp32_bound(batches * rungs.ROW_BATCH // warps + warps, parts)
-    return times.rows_us(kernel, shape), error, partial(replace, kernel)
 
 
 def _of_parts(

@@ -80,7 +80,6 @@ SPLIT = numbered(
 )
 ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
-ROWS = numbered(None, "rows", "")  # of best, where A has up to four rows
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 WINOGRAD = numbered(None, "winograd", "seven products of sums of quadrants replace eight")
 
@@ -298,26 +297,6 @@ def any_shape(
 def sliced(template: Mapping[str, int]) -> Kernel:
     """Return the kernel of a tile whose blocks share out K among their threads."""
     return replace(SLICED, template=template)
-
-
-# Of `rows`, as its file has them: the most rows of A of a block, its columns of C, the k that its
-# warps take at a time, the most blocks of a cluster, and the blocks of a multiprocessor.
-MOST_ROWS = 4
-ROW_COLUMNS = 128
-ROW_BATCH = 4 * 8
-ROW_PARTS = 8
-ROW_RESIDENT = 2
-
-
-def rows(shape: Shape, multiprocessors: int = ANY_CHIP.multiprocessors) -> Kernel:
-    """Return the kernel for up to four rows of A.
-
-    As many blocks share out K as fill the multiprocessors, and as have work.
-    """
-    of_block = shape.m if shape.m in (1, 2) else MOST_ROWS
-    clusters = math.ceil(shape.m / of_block) * math.ceil(shape.n / ROW_COLUMNS)
-    parts = min(ROW_PARTS, ROW_RESIDENT * multiprocessors // clusters, shape.k // ROW_BATCH)
-    return replace(ROWS, template={**ROWS.template, "ROWS": of_block, "PARTS": max(1, parts)})
 
 
 WINOGRAD_LEVELS = (1, 2)
