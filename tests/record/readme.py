@@ -5,6 +5,7 @@ readme.toml. `python -m tests.record.readme` rewrites them.
 """
 
 import json
+import math
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ from worklog.plots.diagrams.facts import CANCELLING
 from worklog.plots.selection import class_of, error_of, leaders
 from worklog.problem import Shape
 from worklog.runner.sources import at_4096
-from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, CUBLASLT, Measurement, Run, recorded_run, recordings
 from worklog.runs.changes import ProcessMedian, Revision, compare_revisions
 from worklog.runs.comparison import KNOWN, Comparison, open_comparison
 from worklog.runs.sources import CHAPTERS
@@ -54,7 +55,7 @@ def parts() -> dict[str, str]:
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "bubble": bubble(),
-        "chapters": chapters(recorded),
+        "chapters": f"{chapters(recorded)}\n\n{further()}",
         "changes": changes(),
     }
 
@@ -174,6 +175,24 @@ def chapters(run: Run) -> str:
         "known_source": at_known[0].label,
     }
     return in_words("chapters", [plain, *ends], numbers)
+
+
+def further() -> str:
+    """Return the words on fewer multiplications and on halves. Raises ValueError if they fail."""
+    run = chapter("h200_winograd")
+    [at_8192] = run.select("winograd, 2 levels", Shape.of(8192), {"gate": False})
+    [at_16384] = run.select("winograd, 2 levels", Shape.of(16384), {"gate": False})
+    if (at_16384.tflops or 0.0) <= run.gpu.fp32_peak_tflops:
+        raise ValueError("winograd is not above the FP32 peak at 16384")
+    [halves] = chapter("h200_halves").select("hgemm_cluster", Shape.of(4096), {})
+    of_lt = halves.against[CUBLASLT]
+    numbers = {
+        "at_8192": at_8192.ratio,
+        "at_16384": at_16384.ratio,
+        "of_cublas": halves.ratio,
+        "of_lt": of_lt.value if of_lt else math.nan,
+    }
+    return in_words("further", [halves], numbers)
 
 
 def picture(
