@@ -73,7 +73,7 @@ def introduction(run: Run) -> str:
 
 
 def chapter(name: str) -> Run:
-    return Run.load(recordings(CHAPTERS)[name])
+    return Run.load(recordings(CHAPTERS)[name], "recorded")
 
 
 def bubble() -> str:
