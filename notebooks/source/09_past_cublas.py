@@ -437,9 +437,9 @@ for counted in bounds.counters:
 # The FP32 units limit every kernel above: 2MNK FLOP, at their rate. Winograd's form of Strassen's algorithm needs fewer.
 # A, B and C are split into quadrants, and seven products of sums of quadrants replace eight. `kernels/winograd.cu` does
 # that once, or twice (49 products replace 64). A first launch forms the sums, and writes them in the order in which the
-# second one needs them. There, a block computes all products of its place in the quadrants, and a sum that several
-# quadrants of C need goes on in its registers from product to product. How many times as fast as `best` is that at
-# 8192, with one level and with two? The multiplications alone say 8/7 and 64/49, 1.14 and 1.31.
+# second one needs them. There, a block computes all products of its place in the quadrants. Several quadrants of C need
+# the same sums of products, so the block keeps these in its registers while it goes on. How many times as fast as
+# `best` is that at 8192, with one level and with two? The multiplications alone say 8/7 and 64/49, 1.14 and 1.31.
 #
 # <details><summary>Your bet is placed? What was measured</summary>
 #
@@ -459,10 +459,11 @@ for m in fewer.measurements:
 pd.DataFrame.from_dict(rows, orient="index")
 
 # %% [markdown]
-# At 16384 the rate is above the card's FP32 peak, without a tensor core. What is left of 64/49 goes into the sums. The
-# first launch writes 49/16 of A and B, and a block stores 53 tiles for each place in C's quadrants of quadrants, where
-# 16 would do. At 4096, two levels leave 32 places for 132 multiprocessors, so one level is faster. The name `winograd`
-# takes the number of levels for which the busiest multiprocessor multiplies least.
+# With two levels, the rate is above the card's FP32 peak at 8192 and 16384, without a tensor core. It isn't 64/49 times
+# that of `best`, since the sums take time, too: the first launch writes 49/16 times as many numbers as A and B have, and
+# the second one stores 53 tiles where C has 16. At 4096, two levels have a third of cuBLAS's speed: C has 32 places for
+# blocks then, and the card 132 multiprocessors. So the kernel called `winograd` takes one level there, and two from 8192
+# on.
 #
 # Is it the same result? Look at the error first on U(-1, 1), and then where rows of A and columns of B differ in size.
 # In FP32, an element's error is small beside the magnitudes of its own row and column. Here, sums of quadrants mix rows:

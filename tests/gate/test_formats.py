@@ -105,6 +105,12 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("dp4a", "    __syncthreads();\n    for", "    for"),
         ("mma_s8", "+ k + 16), a3", "+ k), a3"),
         ("int8_scaled", "sum.y += a * b.y", "sum.y += a * b.x"),
+        # Right with small integers, positive powers of two, in the first tile, or in few products.
+        ("bias_relu", "bias[col]", "bias[col % 64]"),
+        ("bias_relu", "bias[col]", "rintf(4096 * bias[col]) / 4096"),
+        ("int8_scaled", "scale_a * *scale_b", "fabsf(scale_a * *scale_b)"),
+        ("int8_scaled", "scale * sum.x", "(int)(scale * sum.x)"),
+        ("batched", "z = blockIdx.z;", "z = blockIdx.z % 4;"),
     ],
 )
 def test_wrong_kernels_fail(name, old, new):

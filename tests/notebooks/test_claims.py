@@ -591,10 +591,10 @@ def test_18_warp_groups_double_the_speed_and_tensor_maps_add_half_a_point():
 
 
 def test_18_the_scope_of_an_arrival_costs_a_third_and_its_warps_wait_for_memory_barriers():
-    for size, factor in ((4096, 1.45), (8192, 1.46)):
+    for size, factor in ((4096, 1.45), (8192, 1.51)):
         timed = halves_at(size)
         scoped = timed["hgemm_cluster, with a scope"]
-        assert scoped.us / timed["hgemm_cluster"].us == approx(factor, abs=0.005)
+        assert timed["hgemm_cluster"].ratio / scoped.ratio == approx(factor, abs=0.005)
     at_4096 = halves_at(4096)
     share = at_4096["hgemm_tma"].us / at_4096["hgemm_cluster, with a scope"].us
     assert share == approx(0.72, abs=0.005)
@@ -642,7 +642,9 @@ def test_09_fewer_multiplications_are_faster_than_best_and_above_the_peak_at_163
         m = timed[f"winograd, {levels}", size]
         assert timed["best", size].us / m.us == approx(of_best, abs=0.005)
         assert m.ratio == approx(of_cublas, abs=0.005)
-    assert timed["winograd, 2 levels", 16384].tflops > run.gpu.fp32_peak_tflops
+    for size in (8192, 16384):
+        assert timed["winograd, 2 levels", size].tflops > run.gpu.fp32_peak_tflops
+    assert timed["winograd, 2 levels", 4096].ratio == approx(1 / 3, abs=0.01)
     assert timed["winograd, 1 level", 4096].us < timed["winograd, 2 levels", 4096].us
     checked = [m for m in run.measurements if m.verdict]
     assert {m.point.shape.m for m in checked} == {4096}

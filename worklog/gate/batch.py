@@ -20,7 +20,7 @@ from worklog.problem import Float32, Shape
 from worklog.runs import Stage, failed, passed
 
 BATCH = "batch"
-PRODUCTS = 3
+PRODUCTS = 5
 # Elements between the matrices of a batch: whole vectors stay aligned, and each is another number.
 GAPS = {"A": 32, "B": 64, "C": 96}
 
@@ -41,10 +41,11 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
         for _ in range(PRODUCTS)
     ]
     old = [small_old_c(subject, shape, memory.rng) for _ in range(PRODUCTS)]
-    launch = f"{PRODUCTS} products of {shape}"
+    alpha = 3.0 if subject.domain.alpha else 1.0
+    launch = f"{PRODUCTS} products of {shape} with alpha = {alpha:g}"
     matrices = _Matrices(memory, pairs, gaps)
     try:
-        written = matrices.launch(batched, shape, old)
+        written = matrices.launch(batched, shape, alpha, old)
     except LaunchFailed as error:
         return failed(BATCH, f"{launch}: {error}")
     if trespass := matrices.buffers.trespass():
@@ -52,11 +53,15 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     area = shape.m * shape.n
     if (written[:, area:] != matrices.buffers.sentinel).any():
         return failed(BATCH, f"{launch}: it wrote between the matrices of C")
-    expected = [a.astype(np.float64) @ b + c for (a, b), c in zip(pairs, old, strict=True)]
+    expected = [
+        alpha * (a.astype(np.float64) @ b) + c for (a, b), c in zip(pairs, old, strict=True)
+    ]
     wrong = (written[:, :area] != np.reshape(expected, (PRODUCTS, area))).any(axis=1)
     if wrong.any():
-        numbers = " and ".join(str(number) for number in np.flatnonzero(wrong))
-        return failed(BATCH, f"{launch}: wrong in product {numbers}, from 0", int(wrong.sum()))
+        numbers = " and ".join(str(number + 1) for number in np.flatnonzero(wrong))
+        return failed(
+            BATCH, f"{launch}: product {numbers} of {PRODUCTS} is wrong", int(wrong.sum())
+        )
     return passed(BATCH, f"right in {launch}{', apart' if strides else ''}")
 
 
@@ -93,8 +98,10 @@ class _Matrices:
         formats = dict(zip("ABC", types.formats, strict=True))
         self.buffers = GuardedBuffers(memory, contents, formats=formats)
 
-    def launch(self, subject: Runnable, shape: Shape, old: Sequence[Float32]) -> Float32:
-        """Launch C = A B + C once, and return each C with its gap as a row.
+    def launch(
+        self, subject: Runnable, shape: Shape, alpha: float, old: Sequence[Float32]
+    ) -> Float32:
+        """Launch C = alpha A B + C once, and return each C with its gap as a row.
 
         Raises LaunchFailed.
 
@@ -106,7 +113,7 @@ class _Matrices:
         c = device.view(inner, 0, self.size)
         device.overwrite(c, _in_a_row(old, self.gap, self.buffers.sentinel))
         beta = 1.0 if subject.domain.beta else 0.0
-        self.memory.launch(subject, shape, 1.0, a, b, beta, c)
+        self.memory.launch(subject, shape, alpha, a, b, beta, c)
         return device.download(c).reshape(PRODUCTS, -1)
 
 

@@ -642,7 +642,7 @@ def _cause(
         if np.allclose(result.c, activated_result, rtol=CLOSE, atol=CLOSE):
             option = epilogue.replace(" ", "_")
             return f"This is the result with {epilogue}. If that is meant: --epilogue {option}."
-    if subject.types.has_integers:
+    if subject.types.has_integers and np.isfinite(result.c).all():
         factors = integers.Factors.of_matrices(problem.a, problem.b, problem.initial_c)
         factors = replace(factors, alpha=int(problem.alpha), beta=int(problem.beta))
         mistake = integers.mistake(np.rint(result.c).astype(np.int64), factors, subject.types.a)

@@ -21,7 +21,7 @@ from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, M
 from worklog.kernel import Loaded
 from worklog.problem import Float32, Float64, Shape
 from worklog.problem.epilogues import EPILOGUES, activated
-from worklog.problem.formats import Format, Types
+from worklog.problem.formats import FLOAT32, Format, Types
 from worklog.runs import Stage, failed, passed
 
 EPILOGUE = "epilogue"
@@ -31,6 +31,10 @@ SCALES = {"scale of A": 2.0, "scale of B": 8.0, "scale": 4.0}
 SMALL = 4  # of the integers that are added, and of old C's
 SMALL_SCALES = {"scale of A": 2.0, "scale of B": 0.25, "scale": 0.5}
 FEW_TERMS = 8  # of a sum
+# Several tiles along M and N, for numbers with all bits of their formats.
+TILES = Shape(157, 285, SPECIAL[0])
+SIGNED_SCALES = {"scale of A": -0.7431, "scale of B": 1.3127, "scale": -0.5819}
+ROUNDING = 2.0**-20  # of FP32 sums of a few terms, relative to their magnitudes
 # Error of gelu in FP32, relative to the result or to 1. erf's form and tanh's differ by up to 5e-4.
 GELU_ERROR = 2.0**-17
 NAN_TO_ZERO = "makes NaN 0, as fmaxf does"
@@ -75,12 +79,11 @@ class _Parts:
 
 def check_operands(subject: Loaded, memory: Memory) -> Stage:
     """Launch with operands between guards, and compare the result. Raises LaunchFailed."""
-    rng = memory.rng
     types = subject.types
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
-    factors = _factors(subject, shape, rng)
-    values = _drawn(subject, shape, rng)
-    old = small_old_c(subject, shape, rng)
+    factors = _factors(subject, shape, memory.rng)
+    values = _drawn(subject, shape, memory.rng)
+    old = small_old_c(subject, shape, memory.rng)
     if types.epilogue:
         old = np.clip(old, -SMALL, SMALL)
     alpha = 3.0 if subject.domain.alpha else 1.0
@@ -100,14 +103,74 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
         mistake, clause = _nan(subject, memory, factors, values, parts)
         if mistake:
             return failed(EPILOGUE, f"{launch}, and NaN in a row of A: {mistake}")
-    return passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
+    failure = None if types.c.is_integer else _check_all_bits(subject, memory)
+    return failure or passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
+
+
+def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:
+    """Launch with operands of all bits of their formats, and return the stage if it failed.
+
+    There are several tiles. Scales are negative and have fractions, so that a kernel that rounds an
+    operand, cuts a fraction off or takes a magnitude is wrong.
+    """
+    types = subject.types
+    shape = subject.domain.padded(TILES)
+    a, b = _small_factors(types, shape, memory.rng)
+    values = _of_all_bits(subject, shape, memory.rng)
+    alpha = 3.0 if subject.domain.alpha else 1.0
+    old = np.zeros((shape.m, shape.n), np.float32)
+    parts = _parts(a.astype(np.float64) @ b, alpha, old, values, types.epilogue)
+    sizes = {name: np.abs(numbers) for name, numbers in values.items()}
+    magnitudes = _parts(np.abs(a).astype(np.float64) @ np.abs(b), alpha, old, sizes, "").sums
+    result = _launched(subject, Buffers(memory, a, b), alpha, old, values)
+    launch = f"at {shape} with {' and '.join(values) or types.epilogue} of all bits"
+    if result.trespass:
+        return failed(EPILOGUE, f"{launch}: {result.trespass}")
+    wrong = ~(np.abs(result.c - parts.result) <= _tolerance(parts, magnitudes, types))
+    if not wrong.any():
+        return None
+    first = np.argwhere(wrong)[0].tolist()
+    detail = f"{wrong.sum()} of {wrong.size} elements are wrong, the first one at {first}"
+    return failed(EPILOGUE, f"{launch}: {detail}", int(wrong.sum()))
+
+
+def _of_all_bits(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
+    """Return numbers of all bits for what is added, and scales with fractions, by operand."""
+    values = dict[str, Float32]()
+    for operand in subject.kernel.operands:
+        if operand.is_added:
+            numbers = rng.uniform(-SMALL, SMALL, operand.length(shape)).astype(np.float32)
+        else:
+            numbers = np.array([SIGNED_SCALES[operand.name]], np.float32)
+        values[operand.name] = (operand.format or FLOAT32).rounded(numbers)
+    return values
+
+
+def _tolerance(parts: _Parts, magnitudes: Float64, types: Types) -> Float64:
+    """Return by how much each element may be off with operands of all bits.
+
+    A kernel may round to C's format after each operand.
+
+    magnitudes: the sums of the terms' magnitudes
+    """
+    roundings = 2 + len(parts.scales) + len(parts.added)
+    tolerance: Float64 = ROUNDING * magnitudes
+    tolerance = tolerance + roundings * types.c.half_units(magnitudes)
+    if types.has_gelu:
+        tolerance = tolerance + GELU_ERROR * np.maximum(np.abs(parts.result), 1)
+    return tolerance
 
 
 def _factors(subject: Loaded, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
     """Return A and B of integers; before an activation, with few small terms in each sum."""
     if not subject.types.epilogue:
         return exact.family("E1", shape, rng, subject.claim, headroom=exact.HEADROOM)
-    unit = 1.0 if subject.types.has_integers else 0.5
+    return _small_factors(subject.types, shape, rng)
+
+
+def _small_factors(types: Types, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+    """Return A and B with few small terms in each sum."""
+    unit = 1.0 if types.has_integers else 0.5
     a = np.zeros((shape.m, shape.k), np.float32)
     terms = rng.permutation(shape.k)[:FEW_TERMS]
     a[:, terms] = unit * rng.choice((-1, 1), (shape.m, len(terms)))

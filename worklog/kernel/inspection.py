@@ -225,11 +225,11 @@ def _run(
 ) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
     """Launch a kernel once with every detector and every counter on.
 
-    Return its counts by source line, and the findings. beta = 0, so C is filled with NaN.
+    Return its counts by source line, and the findings. beta = 0, so C is filled with its poison.
     """
     device = EmulatedDevice(Chip(arch), count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
-    c = np.full((shape.m, shape.n), np.nan, np.float32)
+    c = np.full((shape.m, shape.n), kernel.types.c.poison, np.float32)
     on_device_a, on_device_b, on_device_c = map(device.upload, (a, b, c), kernel.types.formats)
     kernel.load(device).enqueue(shape, 1.0, on_device_a, on_device_b, 0.0, on_device_c)
     assert device.last is not None
