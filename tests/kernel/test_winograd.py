@@ -100,6 +100,23 @@ def test_the_levels_follow_the_work_of_the_busiest_multiprocessor():
         ("inner == P2 || inner == P5) {", "inner == P5) {"),
         ("inner == P1 || inner == P6) {\n          keep", "inner == P1) {\n          keep"),
         ("product == P4 || product == P5", "product == P3 || product == P5"),
+        ("if (beta != 0.0f) {", "if (beta == 0.0f) {"),
+    ],
+)
+def test_edits_of_the_sums_give_another_product(old, new):
+    source = winograd().source
+    assert source.count(old) == 1
+    kernel = winograd().with_text(source.replace(old, new))
+    a = integers(SMALL.m, SMALL.k)
+    b = integers(SMALL.k, SMALL.n)
+    expected = 2 * (a @ b) - 0.5 * integers(SMALL.m, SMALL.n)
+    assert (product(winograd(), SMALL, 2, -0.5) == expected).all()
+    assert (product(kernel, SMALL, 2, -0.5) != expected).any()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
         ("work.m / 16 * (work.k / 8)", "work.m / 16 * (work.k / 8) - 1"),
         ("expect(full[stage], BK * (BM + BN) * 4)", "expect(full[stage], BK * BN * 4)"),
         ("step / STAGES % 2 ^ 1", "step / STAGES % 2"),
@@ -107,7 +124,6 @@ def test_the_levels_follow_the_work_of_the_busiest_multiprocessor():
         ("arrive(empty[(step - 1) % STAGES])", "arrive(empty[step % STAGES])"),
         ("init(empty[stage], THREADS / 32)", "init(empty[stage], THREADS / 64)"),
         ("(size_t)block * KEPT * BM * BN", "(size_t)block * BM * BN"),
-        ("if (beta != 0.0f) {", "if (beta == 0.0f) {"),
     ],
 )
 @pytest.mark.usefixtures("few_shapes")

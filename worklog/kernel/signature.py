@@ -42,7 +42,8 @@ ROW_BIAS = "row bias"
 BIASES = (BIAS, ROW_BIAS)
 # The address of a matrix of C's shape that is added.
 RESIDUAL = "residual"
-_RESIDUAL_NAMES = ("residual", "res", "skip", "r")
+_RESIDUAL_NAMES = ("residual", "res", "skip")
+_READ_RESIDUAL_NAMES = ("d", "r")  # if they are only read; else they may be results
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
 SCALES = ("scale of A", "scale of B", "scale")
 OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
@@ -499,10 +500,11 @@ def _plain(name: str) -> str:
 def _operand(parameter: Parameter) -> str:
     """Return one of OPERANDS for the name of an address such as d_bias; "" for another name.
 
-    A matrix D is a residual if it is only read. Else it may be a result.
+    A matrix D or R is a residual if it is only read. Else it may be a result.
     """
     plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale|res|skip)", "", _plain(parameter.name))
-    if plain in _RESIDUAL_NAMES or (plain == "d" and parameter.const):
+    is_read_residual = plain in _READ_RESIDUAL_NAMES and parameter.const
+    if plain in _RESIDUAL_NAMES or is_read_residual:
         return RESIDUAL
     meaning = _MEANING.get(plain, "")
     return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
