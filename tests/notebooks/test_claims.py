@@ -575,6 +575,7 @@ def test_18_the_fourth_kernel_reaches_cublas_at_both_sizes_and_its_lt_within_a_p
         assert against["cuBLAS"].low > 1
         assert against["cuBLASLt"].value > 0.99
     assert halves_at(4096)["hgemm_mma"].ratio == approx(0.48, abs=0.005)
+    assert all(m.verdict and m.verdict.accepted for m in halves_at(4096).values())
 
 
 def test_18_warp_groups_double_the_speed_and_tensor_maps_add_half_a_point():
