@@ -19,9 +19,9 @@
 // floats per copy of B and per store of C, 4 or 1; with 4, both are aligned to 16 bytes.
 // A_BY_COLUMNS, B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose
 // move one float each, so WIDTH concerns A where it is stored by columns, and not B where that is.
-// A warp has 8 x 4 lanes, or 4 x 8 where WM isn't a multiple of 32.
-// ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
-// It decides which registers ptxas allocates. Each tile has the fewest bank conflicts, on sm_90.
+// A warp has 8 x 4 lanes, or 4 x 8 where WM isn't a multiple of 32. BATCH: gridDim.z is the number
+// of products, whose matrices follow each other. ORDER: of the four multiply-adds of a 2 x 2
+// patch, a hexadecimal digit each, the last one first, for the fewest bank conflicts on sm_90.
 
 namespace cutlass { struct KeepOrder; }  // in the symbol, it keeps the order written: rung 11
 
@@ -64,8 +64,8 @@ struct Copier {
   static constexpr int UNIT = CROSSED ? 1 : WIDTH;
   static constexpr int ALONG = CROSSED ? 8 : SIZE / UNIT < 32 ? SIZE / UNIT : 32;  // lanes
   static constexpr int STEP = THREADS / ALONG, LINES = CROSSED ? SIZE : BK;
-  static_assert(THREADS % ALONG == 0 && LINES % STEP == 0 && BK % 8 == 0,
-                "the passes of a copy cover the tile");
+  static_assert(THREADS % ALONG == 0 && LINES % STEP == 0 &&
+                    (CROSSED ? BK : SIZE) % (ALONG * UNIT) == 0, "the passes cover the tile");
 
   const int across = threadIdx.x / ALONG, along = threadIdx.x % ALONG * UNIT;
   const float* from;
@@ -100,8 +100,8 @@ __device__ __forceinline__ void move(float* to, const float* from) {
   }
 }
 
-template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int STAGES, int MIN_BLOCKS,
-          int ORDER, int A_BY_COLUMNS = 0, int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
+template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int STAGES, int MIN_BLOCKS, int ORDER,
+          int A_BY_COLUMNS = 0, int B_BY_COLUMNS = 0, int BATCH = 0, class = cutlass::KeepOrder>
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                float* C, void* workspace) {
@@ -114,8 +114,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   __shared__ __align__(16) float Bs[STAGES][BK][BN + 4 * B_BY_COLUMNS];
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Rung 13's lanes where there are many multiply-adds per load. Else loads are the limit, and rung
-  // 12's lanes need fewer wavefronts.
+  // Rung 13's lanes where multiply-adds are many per load; else rung 12's, with fewer wavefronts.
   constexpr bool MANY = TM >= 8;
   const int lane_row = MANY ? lane / COLS : ROWS == 8 ? lane / 8 * 2 + lane % 2 : lane / 2 % 4;
   const int lane_col = MANY ? lane % COLS : ROWS == 8 ? lane / 2 % 4 : lane / 8 * 2 + lane % 2;
@@ -124,12 +123,13 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
 
   // This part's tiles of K. BLAS: with alpha == 0, A and B are not read.
   const int tiles = alpha == 0.0f ? 0 : K / BK + (K % BK != 0), rest = K - (tiles - 1) * BK;
-  const int first = (int)((long long)tiles * blockIdx.z / gridDim.z);
-  const int end = (int)((long long)tiles * (blockIdx.z + 1) / gridDim.z);
+  const int first = BATCH ? 0 : (int)((long long)tiles * blockIdx.z / gridDim.z);
+  const int end = BATCH ? tiles : (int)((long long)tiles * (blockIdx.z + 1) / gridDim.z);
   const size_t before = first == 0 ? 0 : rest + (size_t)(first - 1) * BK;
 
   // Blocks along y are at most 65535: those beyond stand behind the others along x.
-  size_t i0 = blockIdx.y, j0 = blockIdx.x;
+  size_t i0 = blockIdx.y, j0 = blockIdx.x, product = BATCH ? blockIdx.z : 0;
+  A += product * M * K, B += product * K * N, C += product * M * N;
   for (const size_t columns = (N + BN - 1u) / BN; j0 >= columns; j0 -= columns) i0 += gridDim.y;
   i0 *= BM, j0 *= BN;
   if (i0 >= M) return;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   } while (++tile < end);
 
   // With beta == 0, C is not read: it may hold NaN.
-  if (gridDim.z > 1) {
+  if (!BATCH && gridDim.z > 1) {
     alpha = 1.0f, beta = 0.0f, C = (float*)workspace + (size_t)blockIdx.z * M * N;  // sums alone
   }
   C += i0 * N + j0;

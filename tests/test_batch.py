@@ -94,6 +94,38 @@ def test_a_batch_is_a_launch_for_each_product_with_one_plan(noting, is_swapped):
     assert module._plan.cache_info().misses == plans
 
 
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_matrices_that_follow_each_other_are_multiplied_by_one_launch(noting, is_swapped):
+    """Of as many blocks along z as there are products."""
+    a = OnHost((16, 128, 64), 2**20, (4 * 128 * 64, 4 * 64, 4))
+    b = OnHost((16, 64, 128), 2**30, (4 * 64 * 128, 4, 4 * 64))
+    strides = (4, 4 * 128) if is_swapped else (4 * 128, 4)
+    c = OnHost((16, 128, 128), 2**40, (4 * 128 * 128, *strides))
+    worklog.sgemm(a, b, c)
+    [launch] = noting.launches
+    factors = (2**30, 2**20) if is_swapped else (2**20, 2**30)
+    assert launch[2:10] == (128, 128, 64, 1.0, *factors, 0.0, 2**40)
+    assert [grid[2] for grid in noting.grids] == [16]
+
+
+def test_few_large_products_are_launched_each(noting):
+    """In parts of K, which keep a GPU busy that 5 products of 4 tiles don't."""
+    a = OnHost((2, 128, 16384), 2**20, (4 * 128 * 16384, 4 * 16384, 4))
+    b = OnHost((2, 16384, 128), 2**30, (4 * 128 * 16384, 4 * 128, 4))
+    c = OnHost((2, 128, 128), 2**40, (4 * 128 * 128, 4 * 128, 4))
+    worklog.sgemm(a, b, c)
+    assert len(noting.launches) == 4 and noting.grids[0][2] > 2, "parts, and their sum, twice"
+
+
+def test_more_products_than_a_grid_has_blocks_are_launched_each(noting):
+    count = module.MAX_GRID_Z + 1
+    a = OnHost((count, 8, 8), 2**20, (256, 32, 4))
+    b = OnHost((count, 8, 8), 2**36, (256, 32, 4))
+    c = OnHost((count, 8, 8), 2**40, (256, 32, 4))
+    worklog.sgemm(a, b, c)
+    assert len(noting.launches) == count
+
+
 def test_the_alignment_is_that_of_every_matrix_of_a_batch(noting):
     """The second of these matrices begins at 4 bytes beyond a multiple of 16."""
     size = 128

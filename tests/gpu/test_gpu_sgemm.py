@@ -4,10 +4,12 @@ CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every til
 """
 
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 import worklog
@@ -194,13 +196,38 @@ def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on():
         stream.end_capture()
 
 
-TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
+TILES = [tile for tile in table().tiles if tile.kernel == "best"]
+TEMPLATES = [tile.template for tile in TILES]
+
+
+def name_of(template: Mapping[str, int]) -> str:
+    return f"{template['BM']}x{template['BN']}x{template['BK']} w{template['WIDTH']}"
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
+@pytest.mark.parametrize("template", TEMPLATES, ids=name_of)
 def test_every_tile_passes_the_gate(template, parts):
     passes_the_gate(any_shape(template, parts))
+
+
+@pytest.mark.parametrize("products", [1, 3])
+@pytest.mark.parametrize("by_columns", [*product((False, True), repeat=2)][1:], ids=str)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: name_of(tile.template))
+def test_every_tile_is_exact_in_every_order_that_it_takes(tile, by_columns, products):
+    from worklog.gpu.cuda import CudaDevice
+
+    if not tile.takes(tile.template["WIDTH"], by_columns[0]):
+        pytest.skip("the tile doesn't copy an A in column-major order")
+    device = CudaDevice()
+    kernel = any_shape(tile.template, 1, *by_columns, products)
+    shape = kernel.domain.padded(Shape(203, 259, 101))
+    a = helpers.integers(products * shape.m, shape.k, 1).reshape(products, shape.m, shape.k)
+    b = helpers.integers(products * shape.k, shape.n, 2).reshape(products, shape.k, shape.n)
+    stored = [x.swapaxes(1, 2) if by else x for x, by in zip((a, b), by_columns, strict=True)]
+    factors = [device.upload(np.ascontiguousarray(x).ravel()) for x in stored]
+    c = device.allocate(products * shape.m * shape.n)
+    kernel.load(device).enqueue(shape, 1.0, *factors, 0.0, c)
+    assert (device.download(c).reshape(products, shape.m, shape.n) == a @ b).all()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
+from tests.helpers import integers
 from worklog.emulator import load
 from worklog.emulator.limits import Chip
 from worklog.errors import WorklogError
@@ -236,6 +237,32 @@ def test_k_that_threads_share_out_is_exact_and_nothing_beyond_is_read(template):
         for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
             require_exact(kernel.load(DEVICE), kernel.domain.padded(Shape(m, n, k)), alpha, beta)
     assert not DEVICE.findings
+
+
+@pytest.mark.parametrize("index", [17, 18, 20])
+def test_a_tile_copies_the_whole_of_an_a_in_column_major_order_or_is_not_taken(index):
+    """Tiles of 48 and 96 rows: 32 lanes along them don't always end at a tile's last row."""
+    tile = best.Tile(TEMPLATES[index], 1, 1.0, 1.0, 1.0)
+    taken = tile.takes(tile.template["WIDTH"], True)
+    assert taken == (tile.template["WIDTH"] == 1 and tile.template["BM"] == 96)
+    kernel = any_shape(tile.template, 1, True)
+    if taken:
+        shape = kernel.domain.padded(Shape(101, 131, 40))
+        a, b = integers(shape.m, shape.k), integers(shape.k, shape.n)
+        factors = map(DEVICE.upload, (np.ascontiguousarray(a.T), b))
+        c = DEVICE.upload(np.zeros(shape.m * shape.n, np.float32))
+        kernel.load(DEVICE).enqueue(shape, 1.0, *factors, 0.0, c)
+        assert (DEVICE.download(c).reshape(shape.m, shape.n) == a @ b).all()
+    else:
+        with pytest.raises(WorklogError, match="the passes cover the tile"):
+            kernel.load(DEVICE).launches_at(kernel.domain.padded(Shape.of(96)))
+
+
+def test_tall_products_of_transposed_matrices_take_a_tile_that_copies_them():
+    for m in range(1000, 3000, 48):
+        chosen = choose(Shape(m, 484, 4059), a_by_columns=True)
+        tile = best.Tile(chosen.template, 1, 1.0, 1.0, 1.0)
+        assert tile.takes(4, True), m
 
 
 def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_by_rows():

@@ -22,6 +22,7 @@ import numpy as np
 
 from worklog.blas.batch import Stack, are_joinable, batch_count, require_apart
 from worklog.blas.layout import Layout, orders, read
+from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
 from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
@@ -36,6 +37,7 @@ MODES: dict[Mode, str] = {"fp32": "best", "split": "split", "winograd": "winogra
 ACCESS_BYTES = 16  # bytes, of a kernel's widest access
 MAX_EMULATED = Shape.of(512).flops
 MAX_PLANS = 1024
+MAX_GRID_Z = 65535  # blocks, of any GPU
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 
 Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
@@ -72,8 +74,9 @@ def sgemm(
 
     A batch: A or B, or both, with three dimensions, B x M x K and B x K x N; a matrix is for all
     products, and C has three dimensions. Each matrix of a batch is without gaps, at any distance
-    from the next one. If A's matrices lie behind each other and B is one matrix, it is one product;
-    else each product is launched, by one call.
+    from the next one. If A's matrices lie behind each other and B is one matrix, it is one product.
+    If the matrices of all three lie behind each other, mode "fp32" may launch all products at once.
+    Else each product is launched, by one call.
 
     max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error
     (|alpha| |A| |B| + |beta C|) in each element, whatever the matrices hold: best, split, or one
@@ -150,13 +153,20 @@ def _multiply_batch(
         a = a.joined()
         c = c.joined()
         count = 1
-    plan = _plan(choice, alpha != 0, (a.unit, b.unit, c.unit), a.layout, b.layout, c.layout)
+    is_dense = all(stack.count and stack.step == stack.nbytes for stack in (a, b, c))
+    at_once = count if is_dense and count <= MAX_GRID_Z else 1
+    units = (a.unit, b.unit, c.unit)
+    plan = _plan(choice, alpha != 0, units, a.layout, b.layout, c.layout, at_once)
     factor = alpha if plan.reads else 0.0
     if plan.place and count and c.nbytes:
         pair = (b, a) if plan.swapped else (a, b)
-        plan.place.launch(plan, _products(count, pair, c, factor=factor, beta=beta))
+        launches = count // plan.products
+        plan.place.launch(plan, _products(launches, pair, c, factor=factor, beta=beta))
     elif count and c.nbytes:
         _require_short(plan, count)
+        if plan.products > 1:
+            _emulate(plan, factor, A, B, beta=beta, c=result)
+            return result
         for number in range(count):
             factors = (a.matrix(A, number), b.matrix(B, number))
             _emulate(plan, factor, *factors, beta=beta, c=c.matrix(result, number))
@@ -211,11 +221,13 @@ def _emulate(plan: Plan, factor: float, a: Any, b: Any, *, beta: float, c: Any) 
     if plan.swapped:
         a, b = b, a
     device = EmulatedDevice(races=False)
-    by_rows = [matrix if matrix.flags.c_contiguous else matrix.T for matrix in (a, b, c)]
+    by_rows = [
+        matrix if matrix.flags.c_contiguous else matrix.swapaxes(-1, -2) for matrix in (a, b, c)
+    ]
     device_a, device_b, device_c = map(device.upload, by_rows)
     kernel = plan.kernel.load(device)
     kernel.enqueue(plan.shape, factor, device_a, device_b, beta, device_c)
-    target = c.T if plan.swapped else c
+    target = c.swapaxes(-1, -2) if plan.swapped else c
     target[...] = device.download(device_c).reshape(target.shape)
 
 
@@ -227,6 +239,7 @@ class Plan:
     units: the largest powers of two that the addresses of A, B and C are multiples of, 0 for 256
         and more
     layout_a, layout_b, layout_c: None for a new C
+    at_once: products that one launch may compute, whose matrices follow each other in memory
 
     size: of C
     memory: bytes of A, B and C
@@ -238,6 +251,7 @@ class Plan:
     values: read by the launches: alpha, the addresses of A and B, beta, the addresses of C and the
         workspace
     workspace: the number of its elements
+    products: of a launch, `at_once` or 1
 
     Raises BadSetting for matrices that don't fit each other.
     """
@@ -250,6 +264,7 @@ class Plan:
         layout_a: Layout,
         layout_b: Layout,
         layout_c: Layout | None,
+        at_once: int = 1,
     ) -> None:
         a_by_rows, a_by_columns = orders("A", layout_a)
         b_by_rows, b_by_columns = orders("B", layout_b)
@@ -292,16 +307,24 @@ class Plan:
         self.reads = has_alpha and k != 0  # otherwise A and B aren't read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
         self.shape = Shape(*(max(1, size) for size in (m, n, k)))
-        self.kernel = self._kernel(mode, a_by_rows, b_by_rows, units)
+        self.kernel = self._kernel(mode, a_by_rows, b_by_rows, units, at_once)
+        self.products = self.kernel.at(self.shape, self._chip).batch
         self.launches: list[tuple[Any, list[int]]] = []
         self.values: list[Any] = []
         self.workspace = 0
 
-    def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units) -> Kernel:
+    @property
+    def _chip(self) -> Chip:
+        """The chip that the kernel is launched on."""
+        return self.place.device.chip if self.place else CHIP
+
+    def _kernel(
+        self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units, at_once: int
+    ) -> Kernel:
         """Return the kernel for the matrices."""
         is_users = isinstance(mode, Kernel)
         is_by_error = isinstance(mode, float)
-        chip = self.place.device.chip if self.place else CHIP
+        chip = self._chip
         card = self.place.card if self.place else None
         if not is_users and not is_by_error and mode not in MODES:
             raise BadSetting(
@@ -357,6 +380,7 @@ class Plan:
             split=may_split,
             max_error=limit,
             card=card,
+            products=1 if may_split else at_once,
         )
         kernel.at(self.shape, chip)  # raises BadSetting if no kernel keeps the error
         return kernel
@@ -407,10 +431,19 @@ def _best(
     split: bool,
     max_error: float,
     card: Gpu | None,
+    products: int,
 ) -> Kernel:
     """Return the rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
-    chooser = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
+    chooser = partial(
+        choose,
+        aligned=aligned,
+        **orders,
+        split=split,
+        max_error=max_error,
+        gpu=card,
+        products=products,
+    )
     return Dispatcher.from_kernel(rung("best"), chooser)
 
 

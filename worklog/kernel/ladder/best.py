@@ -39,6 +39,7 @@ EXACT_US = 0.065
 FILE = Path(__file__).with_name("best.json")
 PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
+HOST_US = 3.5  # of a launch: 16 and 128 products of 128 x 64 x 128 take this each on an H200
 LEAST_TILES = 6  # tiles of K per part: the first tiles of a part aren't overlapped with anything
 MAX_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than errors of FP32 sums
@@ -70,6 +71,22 @@ class Tile:
     # Measured times behind these numbers; 0 if they are a guess. The H200's times weren't
     # counted: 15 stands for them in each tile.
     points: int = 0
+
+    def takes(self, width: int, a_by_columns: bool) -> bool:
+        """Whether it is a tile of the rung best that copies A in this order.
+
+        A that is in column-major order is copied `width` floats at a time, by up to 32 lanes along
+        a tile's rows; the passes of the block's threads must cover the tile.
+        """
+        if self.kernel != "best" or self.template["WIDTH"] != width:
+            return False
+        if not a_by_columns:
+            return True
+        rows, depth = self.template["BM"], self.template["BK"]
+        warps = rows * self.template["BN"] // (self.template["WM"] * self.template["WN"])
+        lanes = min(rows // width, 32)
+        passes, left_over = divmod(32 * warps, lanes)
+        return not left_over and rows % (lanes * width) == 0 and depth % passes == 0
 
 
 @dataclass(frozen=True)
@@ -135,18 +152,19 @@ class TimeTable:
         moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
-    def us(self, tile: Tile, parts: int, shape: Shape) -> float:
+    def us(self, tile: Tile, parts: int, shape: Shape, products: int = 1) -> float:
         """Return the expected microseconds of a tile's launches.
 
         parts: parts of K
+        products: of a launch
         """
         bm = tile.template["BM"]
         columns = math.ceil(shape.n / tile.template["BN"])  # of tiles
-        blocks = math.ceil(shape.m / bm) * columns * parts
+        blocks = math.ceil(shape.m / bm) * columns * parts * products
         compute_us = self._compute_us(tile, parts, shape, blocks)
         # Reads are slower with fewer blocks than half of the multiprocessors.
         slowdown = max(1.0, self.multiprocessors / (2 * blocks))
-        read_bytes = shape.compulsory_bytes + self.row_bytes * shape.k * columns
+        read_bytes = products * (shape.compulsory_bytes + self.row_bytes * shape.k * columns)
         read_us = slowdown * read_bytes / self.read_gbs / 1e3
         us = self.launch_us + math.hypot(compute_us, read_us)
         if parts > 1:  # a further launch adds the parts
@@ -195,14 +213,19 @@ _Candidate = tuple[float, float, partial[Kernel]]
 
 
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, **options: Any) -> Kernel:
+def choose(shape: Shape, *, products: int = 1, **options: Any) -> Kernel:
     """Return the kernel that is expected to be the fastest at a shape.
 
+    products: if there are several, the kernel launches all, or its `batch` is 1 and each is to be
+        launched
     options: as for candidates()
 
     Raises BadSetting if no kernel keeps max_error, with the smallest error that a kernel keeps.
     """
     timed = candidates(shape, **options)
+    if products > 1:
+        timed = [(products * max(us, HOST_US), make_kernel) for us, make_kernel in timed]
+        timed += candidates(shape, products=products, **options)
     if not timed:
         smallest = exact_bound(shape.k)
         raise BadSetting(
@@ -223,6 +246,7 @@ def candidates(
     split: bool = False,
     max_error: float = math.inf,
     gpu: Gpu | None = None,
+    products: int = 1,
 ) -> list[tuple[float, partial[Kernel]]]:
     """Return the kernels that may be launched: microseconds, and what makes the kernel.
 
@@ -232,42 +256,44 @@ def candidates(
     split: whether the rung split is a candidate
     max_error: only kernels that keep this error; also a kernel that sums in double precision
     gpu: whose memory the times are scaled to (default: the table's)
+    products: of a launch, whose matrices follow each other in memory; 1 for a kernel of one product
     """
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
     on_hopper = chip.arch == "sm_90" and by_rows
     width = _load_width(shape, aligned, a_by_columns)
     times = table() if gpu is None else table().on(gpu)
     times = replace(times, multiprocessors=chip.multiprocessors)
+    orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
     bounded = list[_Candidate]()
+    if products > 1:
+        for tile in times.tiles:
+            if tile.takes(width, a_by_columns):
+                bounded.append(_of_parts(times, tile, 1, shape, products=products, **orders))
+        return _within(max_error, bounded)
     for tile in times.tiles:
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:
                 us = times.us(tile, 1, shape)
                 bounded.append((us, fp32_bound(shape.k), partial(replace, BULK)))
-        elif tile.template["WIDTH"] != width:
-            continue
         elif tile.kernel == rungs.SLICED.name:
             # Sectors of 8 floats, or rows of B.
-            if by_rows and tile.template["BN"] >= min(8, shape.n):
+            is_wide = tile.template["BN"] >= min(8, shape.n)
+            if by_rows and is_wide and tile.template["WIDTH"] == width:
                 bounded.append(_sliced(times, tile, shape))
-        else:
+        elif tile.takes(width, a_by_columns):
             for parts in _possible_parts(tile, shape):
-                bounded.append(
-                    _of_parts(
-                        times,
-                        tile,
-                        parts,
-                        shape,
-                        a_by_columns=a_by_columns,
-                        b_by_columns=b_by_columns,
-                    )
-                )
+                bounded.append(_of_parts(times, tile, parts, shape, **orders))
     if split and on_hopper:
         _, parts = rungs.split_tile(shape, chip.multiprocessors)
         error = split_bound(shape, parts)
         bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape, chip)))
     if max_error < math.inf:
         bounded.append(_exact(times, shape, a_by_columns, b_by_columns))
+    return _within(max_error, bounded)
+
+
+def _within(max_error: float, bounded: list[_Candidate]) -> list[tuple[float, partial[Kernel]]]:
+    """Return the candidates that keep an error."""
     return [(us, make_kernel) for us, error, make_kernel in bounded if error <= max_error]
 
 
@@ -303,13 +329,16 @@ def _of_parts(
     *,
     a_by_columns: bool,
     b_by_columns: bool,
+    products: int = 1,
 ) -> _Candidate:
     """Return a tile of the rung best with K in these parts as a candidate."""
     bk = tile.template["BK"]
     steps = math.ceil(shape.k / bk)
     error = fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
-    make_kernel = partial(rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns)
-    return times.us(tile, parts, shape), error, make_kernel
+    make_kernel = partial(
+        rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns, products
+    )
+    return times.us(tile, parts, shape, products), error, make_kernel
 
 
 def _exact(times: TimeTable, shape: Shape, a_by_columns: bool, b_by_columns: bool) -> _Candidate:

@@ -266,21 +266,25 @@ def any_shape(
     parts: int = 1,
     a_by_columns: bool = False,
     b_by_columns: bool = False,
+    products: int = 1,
 ) -> Kernel:
     """Return the kernel `best` of a tile, for any shape.
 
     template: the tile
-    parts: of K
+    parts: of K, if there is one product
     a_by_columns: A is in column-major order
     b_by_columns: B is in column-major order
+    products: of a launch; their matrices follow each other in memory
     """
-    if a_by_columns or b_by_columns:
+    if a_by_columns or b_by_columns or products > 1:
         template = {
             **template,
             "A_BY_COLUMNS": int(a_by_columns),
             "B_BY_COLUMNS": int(b_by_columns),
         }
-    grid = ANY_SHAPE.grid.removesuffix("1") + str(parts)
+    if products > 1:
+        template["BATCH"] = 1
+    grid = ANY_SHAPE.grid.removesuffix("1") + (signature.BATCH if products > 1 else str(parts))
     workspace = ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
@@ -290,7 +294,12 @@ def any_shape(
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
     rules = "M % WIDTH == 0, N % WIDTH == 0" if a_by_columns else "N % WIDTH == 0"
     return replace(
-        ANY_SHAPE, template=template, launches=tuple(launches), rules=rules, workspace=workspace
+        ANY_SHAPE,
+        template=template,
+        launches=tuple(launches),
+        rules=rules,
+        workspace=workspace,
+        batch=products,
     )
 
 
