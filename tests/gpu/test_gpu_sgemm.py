@@ -219,7 +219,7 @@ def test_every_tile_is_exact_in_every_order_that_it_takes(tile, by_columns, prod
     if not tile.takes(tile.template["WIDTH"], by_columns[0]):
         pytest.skip("the tile doesn't copy an A in column-major order")
     device = CudaDevice()
-    kernel = any_shape(tile.template, 1, *by_columns, products)
+    kernel = any_shape(tile.template, 1, by_columns[0], by_columns[1], products)
     shape = kernel.domain.padded(Shape(203, 259, 101))
     a = helpers.integers(products * shape.m, shape.k, 1).reshape(products, shape.m, shape.k)
     b = helpers.integers(products * shape.k, shape.n, 2).reshape(products, shape.k, shape.n)

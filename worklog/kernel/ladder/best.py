@@ -71,6 +71,7 @@ class Tile:
     # Measured times behind these numbers; 0 if they are a guess. The H200's times weren't
     # counted: 15 stands for them in each tile.
     points: int = 0
+    crossed: float = 1.0  # what B in column-major order multiplies the times of a tile of K by
 
     def takes(self, width: int, a_by_columns: bool) -> bool:
         """Whether it is a tile of the rung best that copies A in this order.
@@ -82,11 +83,20 @@ class Tile:
             return False
         if not a_by_columns:
             return True
-        rows, depth = self.template["BM"], self.template["BK"]
+        rows = self.template["BM"]
+        depth = self.template["BK"]
         warps = rows * self.template["BN"] // (self.template["WM"] * self.template["WN"])
         lanes = min(rows // width, 32)
         passes, left_over = divmod(32 * warps, lanes)
         return not left_over and rows % (lanes * width) == 0 and depth % passes == 0
+
+    def crossing(self) -> Tile:
+        """Return the tile with its times for a B in column-major order."""
+        return replace(
+            self,
+            alone_us=self.crossed * self.alone_us,
+            shared_us=self.crossed * self.shared_us,
+        )
 
 
 @dataclass(frozen=True)
@@ -264,13 +274,14 @@ def candidates(
     times = table() if gpu is None else table().on(gpu)
     times = replace(times, multiprocessors=chip.multiprocessors)
     orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
+    tiles = [tile.crossing() if b_by_columns else tile for tile in times.tiles]
     bounded = list[_Candidate]()
     if products > 1:
-        for tile in times.tiles:
+        for tile in tiles:
             if tile.takes(width, a_by_columns):
                 bounded.append(_of_parts(times, tile, 1, shape, products=products, **orders))
-        return _within(max_error, bounded)
-    for tile in times.tiles:
+        return _keeping(max_error, bounded)
+    for tile in tiles:
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:
                 us = times.us(tile, 1, shape)
@@ -289,10 +300,10 @@ def candidates(
         bounded.append((times.split_us(shape), error, partial(rungs.split_at, shape, chip)))
     if max_error < math.inf:
         bounded.append(_exact(times, shape, a_by_columns, b_by_columns))
-    return _within(max_error, bounded)
+    return _keeping(max_error, bounded)
 
 
-def _within(max_error: float, bounded: list[_Candidate]) -> list[tuple[float, partial[Kernel]]]:
+def _keeping(max_error: float, bounded: list[_Candidate]) -> list[tuple[float, partial[Kernel]]]:
     """Return the candidates that keep an error."""
     return [(us, make_kernel) for us, error, make_kernel in bounded if error <= max_error]
 

@@ -276,14 +276,11 @@ def any_shape(
     b_by_columns: B is in column-major order
     products: of a launch; their matrices follow each other in memory
     """
-    if a_by_columns or b_by_columns or products > 1:
-        template = {
-            **template,
-            "A_BY_COLUMNS": int(a_by_columns),
-            "B_BY_COLUMNS": int(b_by_columns),
-        }
+    orders = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
     if products > 1:
-        template["BATCH"] = 1
+        template = {**template, **orders, "BATCH": 1}
+    elif a_by_columns or b_by_columns:
+        template = {**template, **orders}
     grid = ANY_SHAPE.grid.removesuffix("1") + (signature.BATCH if products > 1 else str(parts))
     workspace = ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
