@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -37,6 +37,12 @@ def recorded() -> Run:
     return Run.load(recordings("chapters")["h200_halves"], "recorded")
 
 
+@cache
+def checked_at_8192() -> Run:
+    """Return a run of `hgemm_cluster` at 8192, with the gate's check of that size."""
+    return Run.load(recordings("chapters")["h200_halves_8192"], "recorded")
+
+
 def _measured(size: int, *names: str) -> Iterator[Measurement]:
     """Yield the measurements at a size, of all kernels or of some, in the recording's order.
 
@@ -55,8 +61,18 @@ def shares(size: int, baseline: str, *names: str) -> dict[str, float]:
 
 def table(size: int, *names: str) -> Table:
     """Return the times of the kernels, of all or of some."""
+    return _table(f"FP16 at {size}: {recorded().label}", _measured(size, *names))
+
+
+def table_of(run: Run) -> Table:
+    """Return the times of a run."""
+    return _table(run.label, run.measurements)
+
+
+def _table(title: str, measurements: Iterable[Measurement]) -> Table:
+    """Return the times of the kernels."""
     rows = []
-    for m in _measured(size, *names):
+    for m in measurements:
         row = {"kernel": m.kernel, "time": duration(m.us or math.nan, padded=True)}
         row["TFLOP/s"] = f"{m.tflops:.0f}"
         for name, ratio in m.against.items():
@@ -67,7 +83,7 @@ def table(size: int, *names: str) -> Table:
         row["of the peak at its clock"] = percent(m.of_roof)
         row["SM MHz"] = f"{m.sm_mhz:.0f}"
         rows.append(row)
-    return Table.of(f"FP16 at {size}: {recorded().label}", rows)
+    return Table.of(title, rows)
 
 
 def counted(*names: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from worklog.kernel import rung
 from worklog.kernel.resources import no_sass
@@ -29,6 +30,29 @@ def fetched_ahead(calibration: Calibration, *names: str) -> Table:
         row["a warm L2 saves"] = f"{cold_wait - warm_wait:.0f}"
         rows.append(row)
     return Table.of(LOOPS if rows else no_sass(), rows)
+
+
+def beside_reading() -> Table:
+    """Return the times of few rows, and what share of a reading kernel's speed they reach (09).
+
+    That kernel reads B alone.
+    """
+    run = Run.load(recordings("chapters")["h200_rows"], "recorded")
+    ours, cublas = (
+        {m.point: m for m in run.measurements if m.kernel == name} for name in ("sgemm", "cublas")
+    )
+    rows = []
+    for point, m in ours.items():
+        reading_us = m.us * m.ratio if m.us and m.ratio else math.nan
+        row = {
+            "M x N x K": str(point.value("size")),
+            "reading B": duration(reading_us, padded=True),
+        }
+        for name, timed in (("worklog.sgemm", m), ("cuBLAS", cublas[point])):
+            row[name] = duration(timed.us or math.nan, padded=True)
+            row[f"{name}, of reading"] = percent(timed.ratio)
+        rows.append(row)
+    return Table.of(run.label, rows)
 
 
 # What Nsight Compute calls a warp's state, and what it means here.

@@ -657,3 +657,35 @@ def test_09_two_levels_leave_half_of_the_multiprocessors_without_a_place_at_4096
     assert 4096**2 // (tile["BM"] * tile["BN"] * 16) == 32
     tile = winograd(1).template
     assert 4096**2 // (tile["BM"] * tile["BN"] * 4) == 128
+
+
+def test_09_an_algorithm_of_cublaslt_is_faster_than_cublass_choice_at_1024_alone():
+    beside = Run.load(recordings(CHAPTERS)["h200_cublaslt"], "recorded")
+    at_1024, *others = beside.measurements
+    assert [m.point.shape.m for m in (at_1024, *others)] == [1024, 2048, 4096, 8192]
+    assert at_1024.against["cuBLAS"].low > 1 > at_1024.against["cuBLASLt"].high
+    assert at_1024.against["cuBLASLt"].value == approx(0.97, abs=0.005)
+    assert "split-K 4" in str(at_1024.choices["cuBLASLt"])
+    for m in others:
+        assert m.against["cuBLAS"].low < m.against["cuBLASLt"].high
+        assert m.against["cuBLASLt"].low < m.against["cuBLAS"].high
+    assert all(m.verdict.accepted for m in beside.measurements)
+
+
+def test_09_few_rows_are_near_the_time_of_reading_b():
+    run = Run.load(recordings(CHAPTERS)["h200_rows"], "recorded")
+    of_reading = {}
+    for m in run.measurements:
+        rows = int(m.point.value("size").partition("x")[0])
+        of_reading.setdefault((m.kernel, rows == 1), []).append(m.ratio)
+    ends = {key: (min(ratios), max(ratios)) for key, ratios in of_reading.items()}
+    assert ends["sgemm", True] == approx((0.95, 1.04), abs=0.005)
+    assert ends["cublas", True] == approx((0.93, 0.98), abs=0.005)
+    assert ends["sgemm", False] == approx((0.84, 0.94), abs=0.005)
+    assert ends["cublas", False] == approx((0.29, 0.51), abs=0.005)
+
+
+def test_18_the_gate_passed_the_fourth_kernel_at_8192_beside_its_equal():
+    [cluster] = halves.checked_at_8192().select("hgemm_cluster", Shape.of(8192), {})
+    assert cluster.verdict.accepted
+    assert cluster.against["cuBLASLt"].low < 1 < cluster.against["cuBLASLt"].high
