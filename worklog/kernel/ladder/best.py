@@ -71,7 +71,6 @@ class Tile:
     # Measured times behind these numbers; 0 if they are a guess. The H200's times weren't
     # counted: 15 stands for them in each tile.
     points: int = 0
-    crossed: float = 1.0  # what B in column-major order multiplies the times of a tile of K by
 
     def takes(self, width: int, a_by_columns: bool) -> bool:
         """Whether it is a tile of the rung best that copies A in this order.
@@ -89,14 +88,6 @@ class Tile:
         lanes = min(rows // width, 32)
         passes, left_over = divmod(32 * warps, lanes)
         return not left_over and rows % (lanes * width) == 0 and depth % passes == 0
-
-    def crossing(self) -> Tile:
-        """Return the tile with its times for a B in column-major order."""
-        return replace(
-            self,
-            alone_us=self.crossed * self.alone_us,
-            shared_us=self.crossed * self.shared_us,
-        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +110,9 @@ class TimeTable:
     split_float_gbs: float  # the rate of stores that are float by float
     shapes: tuple[Shape, ...]  # that were measured
     tiles: tuple[Tile, ...]
+    # With loads of 4 floats, for batches of attention: C may be narrow, and K short.
+    batched: tuple[Tile, ...]
+    batched_by_columns: tuple[Tile, ...]  # B in column-major order
 
     def stale(self, gpu: Gpu) -> str:
         """Return the note for a GPU for which the table may not hold; "" for others.
@@ -210,8 +204,11 @@ def table() -> TimeTable:
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
         shapes = (Shape(*sizes) for sizes in document["shapes"])
-        tiles = (Tile(**tile) for tile in document["tiles"])
-        return TimeTable(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
+        tiles = {
+            name: tuple(Tile(**tile) for tile in document[name])
+            for name in ("tiles", "batched", "batched_by_columns")
+        }
+        return TimeTable(**{**document, "shapes": tuple(shapes), **tiles})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorklogError(
             f"the table {FILE} cannot be read ({error}); install gemm-worklog again"
@@ -274,14 +271,14 @@ def candidates(
     times = table() if gpu is None else table().on(gpu)
     times = replace(times, multiprocessors=chip.multiprocessors)
     orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
-    tiles = [tile.crossing() if b_by_columns else tile for tile in times.tiles]
     bounded = list[_Candidate]()
     if products > 1:
-        for tile in tiles:
+        batched = times.batched_by_columns if b_by_columns else times.batched
+        for tile in batched if width == 4 else times.tiles:
             if tile.takes(width, a_by_columns):
                 bounded.append(_of_parts(times, tile, 1, shape, products=products, **orders))
         return _keeping(max_error, bounded)
-    for tile in tiles:
+    for tile in times.tiles:
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:
                 us = times.us(tile, 1, shape)
