@@ -84,7 +84,8 @@ def _codes() -> dict[Any, str]:
     """Return the code_sha256 of each rung by its sha256 on 2026-11-26.
 
     Runs until then have that sha256. Also by earlier hashes with the same PTX for what was timed:
-    of wgmma and split from before they had headers, of best from before tiles of 16 and 48 rows.
+    of wgmma and split from before they had headers, of best from before tiles of 16 and 48 rows and
+    before batches.
     """
     return dict(json.loads(Path(__file__).with_name("codes.json").read_text(encoding="utf-8")))
 
