@@ -130,32 +130,37 @@ def observe(x: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
         cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
 
 
-def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
-    made = contents(~key, int(k) * int(n))
+def project(
+    key: Any, x: Any, products: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any
+) -> None:
+    made = contents(~key, int(products) * int(k) * int(n))
     found.data.view(np.uint32)[2] += np.count_nonzero(
         b.data.view(np.uint32) != made.view(np.uint32)
     )
-    rows = made.astype(np.float64).reshape(k, n)
+    rows = made.astype(np.float64).reshape(-1, n)
     bx.data.view(np.float64)[:] = rows @ signs(x, int(n))
     gauges.data.view(np.float64)[:] = np.square(rows).sum(axis=1)
 
 
 def compare(
-    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any,
+    key: Any, products: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any,
+    limit: Any,
     launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
-    made = contents(key, int(m) * int(k))
+    made = contents(key, int(products) * int(m) * int(k))
     found_words = found.data.view(np.uint32)
     found_words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
-    rows = made.astype(np.float64).reshape(m, k)
+    rows = made.astype(np.float64).reshape(products, m, k)
+    gauges_of_products = gauges.data.view(np.float64).reshape(products, k, 1)
+    projected = bx.data.view(np.float64).reshape(products, k, 1)
     with np.errstate(invalid="ignore", over="ignore"):
-        unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64))
-        right = float(alpha) * (rows @ bx.data.view(np.float64)) / unit
+        unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges_of_products).ravel()
+        right = float(alpha) * (rows @ projected).ravel() / unit
         off = cx.data.view(np.float64) / unit - right
         error = np.abs(off)
         found.data[6:12].view(np.float64)[:] += (off @ off, off @ right, right @ right)
-    found_words[3] += int(m)
+    found_words[3] += int(products) * int(m)
     found.data[0] = max(
         found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf)
     )

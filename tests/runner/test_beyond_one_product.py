@@ -1,0 +1,142 @@
+"""Timed launches of a batch, and of kernels with operands and an activation, each checked.
+
+The gate's kernels and the subjects run on the emulator, which has no clock: a loop's launches are
+enqueued one by one, as the harness does.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.virtual.session import once
+from worklog.errors import BadSetting
+from worklog.gate import SgemmChecker, beyond_product
+from worklog.harness import Harness
+from worklog.kernel import Kernel
+from worklog.kernel.emulated import EmulatedDevice
+from worklog.problem import Shape
+from worklog.problem.formats import SINGLE
+from worklog.runner.execute import order_of
+from worklog.runner.job import jobs_of
+from worklog.runner.launches import Loop
+from worklog.runner.products import product_types, work_of
+
+SHAPE = Shape(21, 19, 17)
+BATCH = Shape(21, 19, 17, batch=3)
+PRODUCTS = """// grid: (N + 15) / 16, (M + 15) / 16, batch   block: 16, 16
+__global__ void products(int M, int N, int K, float alpha, const float* A, const float* B, float* C,
+                         int batch) {
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x, z = blockIdx.z;
+  if (row >= M || col >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[(z * M + row) * K + k] * B[(z * K + k) * N + col];
+  C[(z * M + row) * N + col] = alpha * sum;
+}
+"""
+LAYER = """// grid: (N + 15) / 16, (M + 15) / 16   block: 16, 16   epilogue: {epilogue}
+__global__ void layer(const float* A, const float* B, float* C, int M, int N, int K,
+                      const float* bias, const float* residual, float scale) {{
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+  float x = scale * sum + bias[col] + residual[row * N + col];
+  C[row * N + col] = {result};
+}}
+"""
+RESULTS = {
+    "relu": "fmaxf(x, 0.0f)",
+    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+    "gelu tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
+}
+
+
+def layer(epilogue: str) -> str:
+    """Return a source with a bias, a residual, a scale and an activation."""
+    stated = epilogue.replace(" ", "_")
+    source = LAYER.format(epilogue=stated, result=RESULTS.get(epilogue, "x"))
+    return source if epilogue else source.replace("   epilogue: ", "")
+
+
+def loop_on(source: str, shape: Shape, **how: Any) -> Loop:
+    """Return a loop of a kernel beside a library's product."""
+    device = EmulatedDevice()
+    kernel = Kernel.from_source(source)
+    library = Kernel.from_source(PRODUCTS)
+    checker = SgemmChecker(device, shape, seed=1, types=product_types(kernel.types))
+    kernels = [kernel.load(device), library.load(device)]
+    return Loop(checker, kernels, ("kernel", "library"), in_step=True, **how)
+
+
+def stage_of(source: str, shape: Shape, *, probed: bool) -> Any:
+    """Return the stage on two launches of each kernel."""
+    loop = loop_on(source, shape, probed=probed)
+    for _ in range(2):
+        for launch in loop.launches:
+            once(launch)
+    stage = loop.stage()
+    loop.close()
+    return stage
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_each_product_of_a_timed_batch_is_checked(probed):
+    assert stage_of(PRODUCTS, BATCH, probed=probed).passed
+    skips = PRODUCTS.replace("float sum = 0;", "float sum = 0; if (z == 1) K = K - 1;")
+    assert not stage_of(skips, BATCH, probed=probed).passed
+
+
+@pytest.mark.parametrize("probed", [True, False])
+@pytest.mark.parametrize("epilogue", ["", *RESULTS])
+def test_timed_launches_have_real_operands_and_are_checked(epilogue, probed):
+    source = layer(epilogue)
+    stage = stage_of(source, SHAPE, probed=probed)
+    assert stage.passed, stage.detail
+    for right, wrong in (
+        ("+ bias[col]", ""),
+        ("scale * sum", "sum"),
+        ("residual[row * N + col]", "residual[col]"),
+        ("k < K", "k < K - 1"),
+    ):
+        assert not stage_of(source.replace(right, wrong), SHAPE, probed=probed).passed, wrong
+
+
+def test_an_activation_that_is_left_out_of_timed_launches_is_found():
+    source = layer("relu").replace("fmaxf(x, 0.0f)", "x")
+    assert not stage_of(source, SHAPE, probed=True).passed
+
+
+def test_operands_are_neutral_again_behind_the_loop():
+    loop = loop_on(layer("relu"), SHAPE, probed=True)
+    kernel: Any = loop.bare[0].kernel
+    assert {*kernel.operands_in_use} == {"bias", "residual", "scale"}
+    assert beyond_product(kernel) == ("bias", "residual", "scale", "relu")
+    loop.close()
+    assert not kernel.operands_in_use
+
+
+def test_the_work_of_a_batch_is_that_of_its_products():
+    one, all_products = work_of(SHAPE), work_of(BATCH)
+    for name in ("flops", "elements", "bytes_read", "bytes_written"):
+        assert getattr(all_products, name) == 3 * getattr(one, name), name
+
+
+def test_a_batch_is_for_kernels_that_take_one():
+    jobs, kernels = jobs_of([Kernel.from_source(PRODUCTS)], "64 batch 3")
+    assert jobs[0].shape == Shape(64, 64, 64, batch=3)
+    order_of(jobs, Harness(), kernels)
+    for names, against in ((["naive"], []), (["cuBLAS"], ["cuBLASLt"])):
+        jobs, kernels = jobs_of(names, "64 batch 3", against=against)
+        with pytest.raises(BadSetting, match="computes one product in a launch"):
+            order_of(jobs, Harness(), kernels)
+
+
+def test_the_inputs_of_a_batch_differ_and_lie_as_stated():
+    checker = SgemmChecker(EmulatedDevice(), BATCH, seed=1, types=SINGLE)
+    assert checker.a.shape == (3, 21, 17) and checker.b.shape == (3, 17, 19)
+    a = checker.device.download(checker.buffers.abc[0])
+    assert np.array_equal(a, checker.a.ravel())
+    assert not np.array_equal(checker.a[0], checker.a[1])
+    with pytest.raises(BadSetting, match="check one product"):
+        checker.check(Kernel.from_source(PRODUCTS).load(checker.device))
