@@ -374,16 +374,7 @@ pd.DataFrame.from_dict(shares, orient="index")
 from worklog.runs import Run, recordings
 
 power = Run.load(recordings("settings")["h200_power"], "recorded")
-work = {m.kernel: m.work for m in power.select() if m.work.joules}
-columns = {
-    "mJ per launch": {name: 1e3 * energy.joules for name, energy in work.items()},
-    "W": {name: energy.watts for name, energy in work.items()},
-    "GFLOP per joule": {name: 2 * 4.096**3 / energy.joules for name, energy in work.items()},
-}
-least = min(work, key=lambda name: work[name].joules)
-title = f"{least} needs the least energy at 4096: {1e3 * work[least].joules:.3g} mJ per launch"
-subtitle = "Launches in a row with a warm L2, by NVML's counter of the whole card."
-plots.bars(title, columns, power.full_label, subtitle=subtitle, accented=[least])
+power.plot.energy()
 
 # %% [markdown]
 # **What we believed:** INT8 has twice the peak of FP16 (1979 and 989.4 T(FL)OP/s on the data sheet), and six products

@@ -4,12 +4,18 @@ The gate's kernels and the subjects run on the emulator, which has no clock: a l
 enqueued one by one, as the harness does.
 """
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.virtual.session import once
+from tests.gate.numpy_device import NumpyKernel
+from tests.virtual.device import VirtualDevice
+from tests.virtual.gpu import L2_BYTES, MHZ, VirtualGpu
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession, once
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker, beyond_product
 from worklog.harness import Harness
@@ -21,6 +27,8 @@ from worklog.runner.execute import order_of
 from worklog.runner.job import jobs_of
 from worklog.runner.launches import Loop
 from worklog.runner.products import product_types, work_of
+from worklog.runner.worker import measure_job
+from worklog.runs import CUBLAS, Measurement
 
 SHAPE = Shape(21, 19, 17)
 BATCH = Shape(21, 19, 17, batch=3)
@@ -140,3 +148,92 @@ def test_the_inputs_of_a_batch_differ_and_lie_as_stated():
     assert not np.array_equal(checker.a[0], checker.a[1])
     with pytest.raises(BadSetting, match="check one product"):
         checker.check(Kernel.from_source(PRODUCTS).load(checker.device))
+
+
+# ------------------------------------------------------------------- timed, on a virtual machine
+
+
+def products(m, n, k, alpha, a, b, c, count):
+    """Compute what PRODUCTS does."""
+    left = a.data[: count * m * k].reshape(count, m, k)
+    right = b.data[: count * k * n].reshape(count, k, n)
+    c.data[: count * m * n] = (alpha * (left @ right)).ravel()
+
+
+def layer_of_relu(a, b, c, m, n, k, bias, residual, scale):
+    """Compute what the layer of relu does."""
+    product = a.data[: m * k].reshape(m, k) @ b.data[: k * n].reshape(k, n)
+    added = bias.data[:n] + residual.data[: m * n].reshape(m, n)
+    c.data[: m * n] = np.fmax(scale * product + added, 0).ravel()
+
+
+class FunctionDevice(VirtualDevice):
+    """A virtual device with a function in place of a user kernel's code.
+
+    us: of a launch
+    """
+
+    function: Callable[..., None]
+    us: float
+
+    def compile(self, program):
+        if program.entry not in ("products", "layer"):
+            return super().compile(program)
+        kernel = NumpyKernel(self.function, gemm=False)
+        compiled = SimpleNamespace(variables=(), mix=SimpleNamespace(operands=()), resources={})
+        object.__setattr__(kernel, "compiled", compiled)
+        return kernel
+
+    def launch(self, kernel, grid, block, arguments):
+        if kernel.function is self.function:
+            self.enqueue(lambda: self.function(*arguments), self.us)
+        else:
+            super().launch(kernel, grid, block, arguments)
+
+
+def measured(source: str, function: Callable[..., None], shape: Shape) -> Measurement:
+    """Return the measurement of a kernel that takes twice as long as the library."""
+    machine = Machine()
+    machine.l2_bytes = L2_BYTES
+    gpu = VirtualGpu(machine, clock=lambda now: MHZ)
+    device = FunctionDevice(machine, gpu.device.chip)
+    device.source = "live"
+    device.function = function
+    device.us = 2 * shape.flops / machine.flops_per_us
+    gpu.device = device
+    gpu.stream = device.stream
+    kernel = Kernel.from_source(source)
+    session = VirtualSession(machine, kernel, timeline=gpu)
+    session.load_cublas = lambda: session.baselines["fp32"]  # type: ignore[method-assign]
+    [job], _ = jobs_of([kernel], shape)
+    return measure_job(session, job, QUICK)
+
+
+def test_a_batch_is_timed_beside_the_librarys():
+    shape = Shape(64, 64, 64, batch=3)
+    m = measured(PRODUCTS, products, shape)
+    assert m.status == "measured", m.reason
+    assert m.problem == shape and m.work == work_of(shape)
+    assert m.us == pytest.approx(2 * shape.flops / Machine().flops_per_us, rel=0.05)
+    assert m.ratio is not None and m.ratio < 0.6
+    assert not m.beyond and "alone" not in m.label
+
+
+def test_a_kernel_with_an_activation_is_timed_and_labelled():
+    m = measured(layer("relu"), layer_of_relu, Shape(64, 64, 64))
+    assert m.status == "measured", m.reason
+    assert m.against[CUBLAS] is not None, m.degradations
+    assert m.beyond == ("bias", "residual", "scale", "relu")
+    assert m.baseline_remark.endswith("without bias and residual and scale and relu")
+    extra_bytes = m.work.bytes_read - work_of(Shape(64, 64, 64)).bytes_read
+    assert extra_bytes == 4 * (64 + 64 * 64)
+
+
+def test_a_kernel_that_is_wrong_in_one_product_of_its_timed_launches_has_no_time():
+    def wrong_in_the_last(m, n, k, alpha, a, b, c, count):
+        products(m, n, k, alpha, a, b, c, count)
+        if count == 3:
+            c.data[-1] += 1
+
+    m = measured(PRODUCTS, wrong_in_the_last, Shape(64, 64, 64, batch=3))
+    assert m.status == "failed" and "every timed launch" in m.reason

@@ -55,8 +55,6 @@ class Work:
     elements: Whole | None = None
     bytes_read: Whole | None = None
     bytes_written: Whole | None = None
-    joules: float | None = None  # of a recording
-    watts: float | None = None  # average of a recording
 
 
 @dataclass(frozen=True)

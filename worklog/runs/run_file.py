@@ -25,7 +25,7 @@ import msgspec
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Point, Shape
 from worklog.runs.facts import Calibration, Counters, Gpu
-from worklog.runs.files import WRITTEN, Count, Date, read_text, require_schema, write_text
+from worklog.runs.files import WRITTEN, Count, Date, Positive, read_text, require_schema, write_text
 from worklog.runs.measurement import Context, Measurement, same_card, source_label
 from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness
@@ -477,7 +477,20 @@ def _with_point(entry: Mapping[str, Any]) -> dict[str, Any]:
     point = Point(str(parts.pop("problem", "")), tuple(axes.items()))
     if shape is not None:
         point = Point.of_product(Shape(*shape))
+    work = parts.get("work")
+    if isinstance(work, dict) and work.get("joules"):
+        parts["energy"] = _energy_of(work)
     return {**parts, "point": msgspec.to_builtins(point)}
+
+
+def _energy_of(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the energy of a measurement whose file has it in the work, as until 2026-11-24.
+
+    The time of a launch is the energy over the power. Raises ValueError.
+    """
+    joules = msgspec.convert(work["joules"], Positive)
+    watts = msgspec.convert(work.get("watts"), Positive)
+    return {"joules": joules, "us": 1e6 * joules / watts}
 
 
 def _advice(path: Path) -> str:
