@@ -140,6 +140,14 @@ def test_a_batch_is_for_kernels_that_take_one():
             order_of(jobs, Harness(), kernels)
 
 
+def test_a_host_function_gets_arrays_of_a_batch():
+    pytest.importorskip("torch")
+    device = VirtualDevice(Machine())
+    kernel = Kernel.from_function("worklog.kernel.pytorch:torch")
+    checker = SgemmChecker(device, BATCH, seed=1)
+    assert checker.check_launch(kernel.load(device)).passed
+
+
 def test_the_inputs_of_a_batch_differ_and_lie_as_stated():
     checker = SgemmChecker(EmulatedDevice(), BATCH, seed=1, types=SINGLE)
     assert checker.a.shape == (3, 21, 17) and checker.b.shape == (3, 17, 19)

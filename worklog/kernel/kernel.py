@@ -31,7 +31,7 @@ from worklog.kernel.from_source import (
     read_kernel,
     require_arguments,
 )
-from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
+from worklog.kernel.host_function import LABEL, LIBRARY, REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, MULTIPROCESSORS, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
@@ -672,6 +672,11 @@ class HostKernel(Kernel):
     @property
     def host(self) -> HostFunction:  # noqa: D102
         return self.place
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether a call may compute several products: one in Python gets arrays of a batch."""
+        return not self.place.origin.endswith(LIBRARY)
 
     @property
     def not_emulated(self) -> str:  # noqa: D102
