@@ -368,7 +368,8 @@ pd.DataFrame.from_dict(shares, orient="index")
 # needs the least energy all the same, since it takes at most 1.26 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
 # turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
-# recording of the table above):
+# recording of the table above). `worklog run split --energy` measures the joules of a launch, and `run.plot.energy()`
+# draws them as work per joule, in which a longer bar needs less energy for the same product:
 
 # %%
 from worklog.runs import Run, recordings
