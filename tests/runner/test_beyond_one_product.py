@@ -199,7 +199,9 @@ class FunctionDevice(VirtualDevice):
             super().launch(kernel, grid, block, arguments)
 
 
-def measured(source: str, function: Callable[..., None], shape: Shape) -> Measurement:
+def measured(
+    source: str, function: Callable[..., None], shape: Shape, harness: Harness = QUICK
+) -> Measurement:
     """Return the measurement of a kernel that takes twice as long as the library."""
     machine = Machine()
     machine.l2_bytes = L2_BYTES
@@ -214,7 +216,7 @@ def measured(source: str, function: Callable[..., None], shape: Shape) -> Measur
     session = VirtualSession(machine, kernel, timeline=gpu)
     session.load_cublas = lambda: session.baselines["fp32"]  # type: ignore[method-assign]
     [job], _ = jobs_of([kernel], shape)
-    return measure_job(session, job, QUICK)
+    return measure_job(session, job, harness)
 
 
 def test_a_batch_is_timed_beside_the_librarys():
@@ -232,9 +234,14 @@ def test_a_kernel_with_an_activation_is_timed_and_labelled():
     assert m.status == "measured", m.reason
     assert m.against[CUBLAS] is not None, m.degradations
     assert m.beyond == ("bias", "residual", "scale", "relu")
-    assert m.baseline_remark.endswith("without bias and residual and scale and relu")
+    assert m.baseline_remark.endswith("without bias, residual, scale, relu")
     extra_bytes = m.work.bytes_read - work_of(Shape(64, 64, 64)).bytes_read
     assert extra_bytes == 4 * (64 + 64 * 64)
+
+
+def test_a_residual_is_not_timed_where_matrices_take_turns():
+    m = measured(layer("relu"), layer_of_relu, Shape(64, 64, 64), QUICK.but(l2="rotate"))
+    assert m.status == "skipped" and "residual isn't copied" in m.reason
 
 
 def test_a_kernel_that_is_wrong_in_one_product_of_its_timed_launches_has_no_time():

@@ -51,7 +51,7 @@ def test_tables_and_frames_tell_them_apart():
 
 
 def test_the_label_says_that_cublas_computes_the_product_alone():
-    remark = "cuBLAS computes the product alone, without bias and relu"
+    remark = "cuBLAS computes the product alone, without bias, relu"
     one, batch = run_of_both().measurements
     assert remark in batch.label and remark not in one.label
     assert remark in run_of_both().full_label

@@ -250,7 +250,7 @@ class Measurement:
         """The remark that cuBLAS computes the product alone, or ""."""
         if not self.beyond or CUBLAS not in self.against:
             return ""
-        return f"{CUBLAS} computes the product alone, without {' and '.join(self.beyond)}"
+        return f"{CUBLAS} computes the product alone, without {', '.join(self.beyond)}"
 
     us = Number("time.value")
     us_low = Number("time.low")
