@@ -675,7 +675,7 @@ class HostKernel(Kernel):
 
     @property
     def is_batched(self) -> bool:
-        """Whether a call may compute several products: one in Python gets arrays of a batch."""
+        """Whether a call may compute several products, as functions in Python may."""
         return not self.place.origin.endswith(LIBRARY)
 
     @property
