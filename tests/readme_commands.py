@@ -75,6 +75,12 @@ COMMANDS = [
         in_checkout=True,
     ),
     Command("worklog check tests/gate/formats/half2.cu", LIVE, in_checkout=True),
+    Command(
+        "worklog run FILE --batch 8",
+        "batch 8",
+        "worklog run tests/gate/formats/batched.cu --size 256 --batch 8",
+        in_checkout=True,
+    ),
     Command("worklog log", "NVIDIA"),
     Command("worklog compare OLD NEW", LIVE, "worklog compare old.jsonl new.jsonl"),
     Command("worklog article", ": README.md", in_checkout=True),

@@ -368,22 +368,14 @@ pd.DataFrame.from_dict(shares, orient="index")
 # needs the least energy all the same, since it takes at most 1.26 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
 # turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
-# recording of the table above):
+# recording of the table above). `worklog run split --energy` measures the joules of a launch, and `run.plot.energy()`
+# draws them as work per joule, in which a longer bar needs less energy for the same product:
 
 # %%
 from worklog.runs import Run, recordings
 
 power = Run.load(recordings("settings")["h200_power"], "recorded")
-work = {m.kernel: m.work for m in power.select() if m.work.joules}
-columns = {
-    "mJ per launch": {name: 1e3 * energy.joules for name, energy in work.items()},
-    "W": {name: energy.watts for name, energy in work.items()},
-    "GFLOP per joule": {name: 2 * 4.096**3 / energy.joules for name, energy in work.items()},
-}
-least = min(work, key=lambda name: work[name].joules)
-title = f"{least} needs the least energy at 4096: {1e3 * work[least].joules:.3g} mJ per launch"
-subtitle = "Launches in a row with a warm L2, by NVML's counter of the whole card."
-plots.bars(title, columns, power.full_label, subtitle=subtitle, accented=[least])
+power.plot.energy()
 
 # %% [markdown]
 # **What we believed:** INT8 has twice the peak of FP16 (1979 and 989.4 T(FL)OP/s on the data sheet), and six products

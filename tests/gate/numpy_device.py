@@ -130,32 +130,37 @@ def observe(x: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
         cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
 
 
-def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
-    made = contents(~key, int(k) * int(n))
+def project(
+    key: Any, x: Any, products: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any
+) -> None:
+    made = contents(~key, int(products) * int(k) * int(n))
     found.data.view(np.uint32)[2] += np.count_nonzero(
         b.data.view(np.uint32) != made.view(np.uint32)
     )
-    rows = made.astype(np.float64).reshape(k, n)
+    rows = made.astype(np.float64).reshape(-1, n)
     bx.data.view(np.float64)[:] = rows @ signs(x, int(n))
     gauges.data.view(np.float64)[:] = np.square(rows).sum(axis=1)
 
 
 def compare(
-    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any,
+    key: Any, products: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any,
+    limit: Any,
     launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
-    made = contents(key, int(m) * int(k))
+    made = contents(key, int(products) * int(m) * int(k))
     found_words = found.data.view(np.uint32)
     found_words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
-    rows = made.astype(np.float64).reshape(m, k)
+    rows = made.astype(np.float64).reshape(products, m, k)
+    gauges_of_products = gauges.data.view(np.float64).reshape(products, k, 1)
+    projected = bx.data.view(np.float64).reshape(products, k, 1)
     with np.errstate(invalid="ignore", over="ignore"):
-        unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64))
-        right = float(alpha) * (rows @ bx.data.view(np.float64)) / unit
+        unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges_of_products).ravel()
+        right = float(alpha) * (rows @ projected).ravel() / unit
         off = cx.data.view(np.float64) / unit - right
         error = np.abs(off)
         found.data[6:12].view(np.float64)[:] += (off @ off, off @ right, right @ right)
-    found_words[3] += int(m)
+    found_words[3] += int(products) * int(m)
     found.data[0] = max(
         found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf)
     )
@@ -163,6 +168,48 @@ def compare(
     found_words[1] += wrong
     if wrong:
         found_words[4] = max(found_words[4], 2**32 - 1 - int(launch))
+
+
+def columns_of(key: Any, rows: Any, n: Any) -> Any:
+    return (hashed(key, np.arange(int(rows))) % U64(n)).astype(int)
+
+
+def pick(columns: Any, rows: Any, n: Any, c: Any, picked: Any, found: Any) -> None:
+    found.data.fill(0)
+    matrix = c.data.reshape(rows, n)
+    picked.data.view(np.float64)[:] = matrix[np.arange(rows), columns_of(columns, rows, n)]
+
+
+def compare_elements(
+    key: Any, columns: Any, known: Any, products: Any, m: Any, n: Any, k: Any, a: Any, b: Any,
+    picked: Any, alpha: Any, scale: Any, bias: Any, row_bias: Any, residual: Any, activation: Any,
+    limit: Any, rounding: Any, smallest: Any, limit_of_gelu: Any, launch: Any, found: Any,
+) -> None:  # fmt: skip
+    assert products == 1 and activation in (0, 1) and not row_bias, "of one product, relu at most"
+    place = columns_of(columns, m, n)
+    found_words = found.data.view(np.uint32)
+    if known:
+        made = contents(key, int(m) * int(k)), contents(~key, int(k) * int(n))
+        for buffer, values in zip((a, b), made, strict=True):
+            found_words[2] += np.count_nonzero(buffer.data != values)
+    left = a.data.reshape(m, k).astype(np.float64)
+    right = b.data.reshape(k, n).astype(np.float64)[:, place].T
+    factor = float(alpha) * float(scale)
+    gauge = abs(factor) * np.sqrt(np.square(left * right).sum(axis=1))
+    sums = factor * (left * right).sum(axis=1)
+    size = np.abs(sums) + gauge
+    added = [bias.data[place]] if bias else []
+    if residual:
+        added.append(residual.data.reshape(m, n)[np.arange(m), place])
+    for values in added:
+        sums = sums + values
+        size = size + np.abs(values)
+    error = np.abs(picked.data.view(np.float64) - (np.maximum(sums, 0) if activation else sums))
+    share = error / (limit * 2.0**-24 * gauge + rounding * size + smallest)
+    found.data[6:12].view(np.float64)[0] += np.square(error / (2.0**-24 * size)).sum()
+    found_words[3] += int(m)
+    found.data[0] = max(found.data[0], np.float32(share.max()))
+    found_words[1] += np.count_nonzero(~(share <= 1))
 
 
 def fold(m: Any, found: Any, record: Any) -> None:
@@ -177,7 +224,8 @@ def fold(m: Any, found: Any, record: Any) -> None:
 
 
 GATES_OWN = {
-    kernel.__name__: kernel for kernel in (differ, refill, observe, project, compare, fold)
+    kernel.__name__: kernel
+    for kernel in (differ, refill, observe, project, compare, fold, pick, compare_elements)
 }
 
 

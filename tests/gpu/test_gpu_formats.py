@@ -85,53 +85,66 @@ def test_libraries_pass_the_gate(session, library, types):
     assert verdict.accepted, verdict.reason
 
 
-@pytest.mark.parametrize("name", ["dp4a", "mma_s8"])
-def test_int8_is_timed_beside_cublas(session, own, name):
+# Products without a call of cuBLAS are timed alone.
+TIMED = [
+    ("dp4a", "1024", [CUBLAS]),
+    ("mma_s8", "1024", [CUBLAS]),
+    ("ldmatrix", "1024", [CUBLAS, CUBLASLT]),
+    ("e4m3", "512", []),
+    ("int32", "512", []),
+    ("batched", "256 batch 8", [CUBLAS]),
+    ("biased", "256 batch 3", [CUBLAS]),
+    ("bias_relu", "512", [CUBLAS]),
+    ("gelu_residual", "512", [CUBLAS]),
+    ("gelu_tanh", "512", [CUBLAS]),
+    ("int8_scaled", "512", []),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "baselines"), TIMED, ids=[row[0] for row in TIMED])
+def test_a_kernel_is_timed_beside_the_libraries(session, own, name, shape, baselines):
     kernel = Kernel.from_file(KERNELS / f"{name}.cu")
     own[kernel.name] = kernel
-    [job], _ = jobs_of([kernel], 1024)
+    [job], _ = jobs_of([kernel], shape, against=baselines[1:])
     try:
         m = measure_job(session, job, QUICK)
     finally:
         session.types = SINGLE
-    assert m.status == "measured", m.reason
-    assert m.against[CUBLAS] is not None, m.degradations
     print(m)
-
-
-@pytest.mark.parametrize("name", ["e4m3", "int32"])
-def test_without_a_product_of_cublas_the_kernel_is_timed_alone(session, own, name):
-    kernel = Kernel.from_file(KERNELS / f"{name}.cu")
-    own[kernel.name] = kernel
-    [job], _ = jobs_of([kernel], 512)
-    try:
-        m = measure_job(session, job, QUICK)
-    finally:
-        session.types = SINGLE
     assert m.status == "measured", m.reason
-    assert any("cuBLAS isn't called for" in line for line in m.degradations), m.degradations
+    assert [name for name, ratio in m.against.items() if ratio] == baselines, m.degradations
+    assert ("product alone" in m.label) == bool(m.beyond and baselines)
+    if not baselines:
+        assert any("cuBLAS isn't called for" in line for line in m.degradations), m.degradations
 
 
-def test_a_kernel_with_an_activation_is_not_timed(session, own):
-    kernel = Kernel.from_file(KERNELS / "bias_relu.cu")
-    own[kernel.name] = kernel
-    [job], _ = jobs_of([kernel], 512)
+def test_only_the_last_launch_of_a_batch_and_of_an_activation_can_be_checked(session, own):
+    for name, shape in (("batched", "256 batch 8"), ("bias_relu", "512")):
+        kernel = Kernel.from_file(KERNELS / f"{name}.cu")
+        own[kernel.name] = kernel
+        [job], _ = jobs_of([kernel], shape)
+        try:
+            m = measure_job(session, job, QUICK.but(l2="warm"))
+        finally:
+            session.types = SINGLE
+        assert m.status == "measured", m.reason
+
+
+@pytest.mark.parametrize(
+    "types",
+    [SINGLE, *TYPES, Types(by_columns="AB"), Types(INT8, INT8, INT32, by_columns="B")],
+    ids=str,
+)
+def test_cublas_computes_each_product_of_a_batch(session, types):
+    session.types = types
     try:
-        m = measure_job(session, job, QUICK)
+        stage = session.checker(Shape(48, 80, 64, batch=5)).check_launch(session.baseline("fp32"))
     finally:
         session.types = SINGLE
-    assert m.status == "skipped" and "relu hides a part" in m.reason, m
+    assert stage.passed, stage.detail
 
 
-def test_a_kernel_is_timed_beside_both_libraries(session, own):
-    kernel = Kernel.from_file(KERNELS / "ldmatrix.cu")
-    own[kernel.name] = kernel
-    [job], _ = jobs_of([kernel], 1024, against=[CUBLASLT])
-    try:
-        m = measure_job(session, job, QUICK)
-    finally:
-        session.types = SINGLE
-    assert m.status == "measured", m.reason
-    assert [*m.against] == [CUBLAS, CUBLASLT]
-    assert None not in m.against.values(), m.degradations
-    print(m)
+def test_cublas_computes_a_batch_in_tf32(session):
+    checker = session.checker(Shape(48, 80, 64, batch=5))
+    stage = checker.check_launch(session.baseline("tf32"))
+    assert stage.passed, stage.detail

@@ -1,6 +1,7 @@
 """worklog.sgemm on a GPU.
 
-CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best.
+CuPy and PyTorch, single products and batches, streams, graphs, layouts, alignment, and the gate on
+every tile of best.
 """
 
 import warnings
@@ -34,10 +35,14 @@ SHAPES = (
     (128, 128, 16384),
     (2048, 130, 64),
 )
+SHAPES_OF_BATCHES = ((33, 1, 515), (130, 257, 77), (128, 128, 16384))
 
 
-def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:
-    host = helpers.integers(rows, columns, seed)
+def integers(library: Any, rows: int, columns: int, seed: int = 0, *, products: int = 0) -> Any:
+    """Return a matrix of integers on the GPU, or a batch of so many matrices."""
+    host = helpers.integers((products or 1) * rows, columns, seed)
+    if products:
+        host = host.reshape(products, rows, columns)
     return library.asarray(host) if library.__name__ == "cupy" else library.from_numpy(host).cuda()
 
 
@@ -50,16 +55,20 @@ def same(one: Any, other: Any) -> bool:
     return bool((one == other).all())
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "batched"),
+    [*product(SHAPES, [""]), *product(SHAPES_OF_BATCHES, ["ABC", "BC", "AC"])],
+    ids=str,
+)
 @pytest.mark.parametrize("by_columns", [*product((False, True), repeat=3)], ids=str)
-def test_it_is_exact_on_integers(library, shape, by_columns):
+def test_it_is_exact_on_integers(library, shape, batched, by_columns):
     m, n, k = shape
-    sizes = (m, k), (k, n), (m, n)
-    stored = (
-        integers(library, *(size[::-1] if by else size))
-        for size, by in zip(sizes, by_columns, strict=True)
-    )
-    a, b, c = (one.T if by else one for one, by in zip(stored, by_columns, strict=True))
+    matrices = []
+    for name, size, by in zip("ABC", ((m, k), (k, n), (m, n)), by_columns, strict=True):
+        products = 5 if name in batched else 0
+        stored = integers(library, *(size[::-1] if by else size), products=products)
+        matrices.append(stored.swapaxes(-1, -2) if by else stored)
+    a, b, c = matrices
     expected = 2 * (a @ b) + 3 * c
     assert worklog.sgemm(a, b, c, alpha=2, beta=3) is c
     assert same(c, expected)
@@ -165,10 +174,11 @@ def test_it_runs_in_a_graph_of_cupy_after_one_call(shape):
             assert same(c, a @ b)
 
 
-def test_it_runs_in_a_graph_of_torch_after_one_call():
+@pytest.mark.parametrize("products", [0, 4])
+def test_it_runs_in_a_graph_of_torch_after_one_call(products):
     torch = pytest.importorskip("torch")
-    a = integers(torch, 256, 4096)
-    b = integers(torch, 4096, 256)
+    a = integers(torch, 256, 4096, products=products)
+    b = integers(torch, 4096, 256, products=products)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -177,10 +187,28 @@ def test_it_runs_in_a_graph_of_torch_after_one_call():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         c = worklog.sgemm(a, b)
-    a.copy_(integers(torch, 256, 4096, 1))
+    a.copy_(integers(torch, 256, 4096, 1, products=products))
     graph.replay()
     torch.cuda.synchronize()
     assert same(c, a @ b)
+
+
+def test_the_matrices_of_a_batch_may_lie_at_any_distance(library):
+    sizes = enumerate(((64, 65), (65, 66), (64, 66)))
+    a, b, c = (integers(library, *size, seed, products=6)[seed % 2 :: 2] for seed, size in sizes)
+    expected = a @ b
+    worklog.sgemm(a, b, c)
+    assert same(c, expected)
+
+
+@pytest.mark.parametrize("length", [128, 512])
+def test_attentions_products_are_those_of_bmm(length):
+    torch = pytest.importorskip("torch")
+    queries, keys, values = (integers(torch, length, 64, seed, products=16) for seed in range(3))
+    scores = worklog.sgemm(queries, keys.transpose(1, 2))
+    assert torch.equal(scores, queries.bmm(keys.transpose(1, 2)))
+    weights = scores.remainder(5)
+    assert torch.equal(worklog.sgemm(weights, values), weights.bmm(values))
 
 
 def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on():

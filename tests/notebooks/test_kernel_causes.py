@@ -288,8 +288,8 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03():
     assert (split.tflops or 0) / (fp16 / 3 * (split.sm_mhz or 0) / gpu.sm_clock_mhz) == approx(
         0.51, abs=0.005
     )
-    watts = {name: m.work.watts or 0.0 for name, m in power.items()}
-    in_a_row = {name: 1e6 * (m.work.joules or 0.0) / watts[name] for name, m in power.items()}
+    watts = {name: m.watts or 0.0 for name, m in power.items()}
+    in_a_row = {name: m.energy.us for name, m in power.items()}
     assert (in_a_row["split"], power["split"].us, power["split"].ratio) == approx(
         (745, 652, 4.106), rel=1e-3
     )

@@ -25,6 +25,10 @@ scope of its arrivals, and what Nsight Compute counts, for notebook 18.
 
 `python -m tests.record.chapters winograd worklog/recordings/chapters/h200_winograd.jsonl`; minutes.
 Winograd's form with one and two levels beside cuBLAS and the fastest rungs, for notebook 09.
+
+`python -m tests.record.chapters energy worklog/recordings/settings/h200_energy.jsonl`; under a
+minute. The joules of a launch of some rungs, Winograd's form and cuBLAS, for notebook 10. It isn't
+among the chapters: the pages take a rung's time from the first chapter that has it.
 """
 
 import sys
@@ -40,7 +44,7 @@ from worklog.kernel.source import kernels_dir
 from worklog.problem import Shape
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import Changes, product_job
-from worklog.runs import CUBLASLT, Run
+from worklog.runs import CUBLAS, CUBLASLT, Run
 from worklog.settings import Harness
 
 TILES = (
@@ -66,6 +70,8 @@ ROWS = ("1x4096x4096", "1x8192x512", "1x512x8192")
 ROW_TILES = ((8, 512), (32, 128))
 COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "4096"))
 
+# Of the ladder, in its order. The gate launches naive for seconds at 4096.
+ENERGY = ("naive", "shared", "tiles_2d", "vectorized", "warptiled", "bulk_copies", "best")
 UNCHECKED: Changes = (("gate", False),)
 HALVES = ("hgemm_mma", "hgemm_wgmma", "hgemm_tma", "hgemm_cluster")
 
@@ -201,6 +207,12 @@ def winograd(out: Path) -> None:
     carry_out(order_of(jobs, Harness(), levels), out=out)
 
 
+def energy(out: Path) -> None:
+    """Measure the joules of a launch at 4096, during a second of launches in a row."""
+    kernels = [*map(worklog.rung, ENERGY), worklog.rung("winograd"), worklog.rung("split")]
+    worklog.measure([*kernels, CUBLAS], 4096, out=out, harness=Harness(energy_s=1))
+
+
 if __name__ == "__main__":
     recordings = {
         "tiles": tiles,
@@ -210,5 +222,6 @@ if __name__ == "__main__":
         "bounds": bounds,
         "halves": halves,
         "winograd": winograd,
+        "energy": energy,
     }
     recordings[sys.argv[1]](Path(sys.argv[2]))

@@ -96,16 +96,10 @@ def bubble() -> str:
 
 
 def in_a_row(kernel: str) -> float:
-    """How many times as fast as cuBLAS, launched many times without another kernel between.
-
-    Energy over power.
-    """
-    launched = {
-        m.kernel: m.work
-        for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements
-    }
-    seconds = {name: (of.joules or 0.0) / of.watts for name, of in launched.items() if of.watts}
-    return seconds[CUBLAS] / seconds[kernel]
+    """How many times as fast as cuBLAS, launched many times without another kernel between."""
+    power = Run.load(recordings("settings")["h200_power"], "recorded")
+    us = {m.kernel: m.energy.us for m in power.measurements if m.energy and m.energy.us}
+    return us[CUBLAS] / us[kernel]
 
 
 def pictures(run: Run) -> str:

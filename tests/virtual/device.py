@@ -112,11 +112,18 @@ class VirtualBaseline(Runnable):
         rounded: bool,
     ) -> None:
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
-        left, right, out = (
-            self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes
-        )
-        with self.loan.current():
-            self.arrays.gemm(alpha, left, right, beta, out, rounded, self.factor)
+        for number in range(shape.batch):
+            left, right, out = (
+                self._matrix(buffer, rows, columns, number) for buffer, rows, columns in sizes
+            )
+            with self.loan.current():
+                self.arrays.gemm(alpha, left, right, beta, out, rounded, self.factor)
+
+    def _matrix(self, buffer: Buffer, rows: int, columns: int, number: int) -> Any:
+        """Return the matrix of one product of a batch."""
+        size = rows * columns
+        part = buffer if buffer.size == size else self.device.view(buffer, number * size, size)
+        return self.loan.array(part, (rows, columns), "float32")
 
 
 NOT_SUPPORTED = "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED"

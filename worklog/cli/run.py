@@ -37,6 +37,17 @@ NAMES = {name.lower(): name for name in (*NAMED, *LIBRARIES)}
 @options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
 @click.option(
+    "--batch",
+    "batches",
+    multiple=True,
+    metavar="COUNT[,COUNT…]",
+    callback=lambda _, __, lists: _batches(lists),
+    help=(
+        "Products that a launch computes, for kernels that take `int batch` (default: 1). cuBLAS "
+        "computes them by one call of its strided batched product."
+    ),
+)
+@click.option(
     "--shapes",
     "count",
     type=options.Whole(1, 1000),
@@ -88,6 +99,7 @@ def run(
     *,
     kernels: tuple[str, ...],
     shapes: list[Shape],
+    batches: list[int],
     count: int | None,
     seed: int,
     against: str,
@@ -114,6 +126,7 @@ def run(
     if problem is not None:
         sgemm_options = {
             "--size": shapes,
+            "--batch": batches,
             "--shapes": count,
             "--preview": preview,
             "--against": against,
@@ -127,9 +140,9 @@ def run(
         finish(measured, as_json=as_json, **files)
         return
     options.require_no_case(dtype, cases)
-    _require_one_choice_of_shapes(kernels, shapes, count)
+    _require_one_choice_of_shapes(kernels, [*shapes, *batches], count)
     kinds = drawn(count, seed, best.table().shapes) if count else {}
-    sizes = [*shapes, *kinds] or [Shape.of(4096)]
+    sizes = _in_batches([*shapes, *kinds] or [Shape.of(4096)], batches)
     names = _kernel_names(kernels)
     chosen, baselines = _choose(names, against, launch)
     if revision is not None:
@@ -192,12 +205,36 @@ def _solutions(
     return solutions
 
 
+def _batches(lists: Sequence[str]) -> list[int]:
+    """Return the numbers of several lists with commas. Raises BadSetting."""
+    batches = []
+    for numbers in lists:
+        for number in numbers.split(","):
+            if not number.strip().isdecimal():
+                raise BadSetting(f"--batch {numbers!r}: expected numbers of products, such as 8")
+            batches.append(int(number))
+    return batches
+
+
+def _in_batches(shapes: Sequence[Shape], batches: Sequence[int]) -> list[Shape]:
+    """Return each shape with each number of products; the shapes themselves without numbers."""
+    if not batches:
+        return [*shapes]
+    batched = []
+    for batch in batches:
+        batched += [replace(shape, batch=batch) for shape in shapes]
+    return batched
+
+
 def _require_one_choice_of_shapes(
-    kernels: Sequence[str], shapes: Sequence[Shape], count: int | None
+    kernels: Sequence[str], chosen: Sequence[object], count: int | None
 ) -> None:
-    """Raise BadSetting for --shapes with --size, or without a kernel."""
-    if count and shapes:
-        raise BadSetting("--shapes draws the sizes: omit --size, or omit --shapes")
+    """Raise BadSetting for --shapes with another choice, or without a kernel.
+
+    chosen: by --size and --batch
+    """
+    if count and chosen:
+        raise BadSetting("--shapes draws the sizes: omit --size and --batch, or omit --shapes")
     if count and not kernels:
         raise BadSetting(
             "--shapes draws any sizes, which few rungs take: name kernels, as in worklog run best "

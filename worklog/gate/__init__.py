@@ -18,12 +18,13 @@ from worklog.gate.checker import (
     timed,
 )
 from worklog.gate.edges import ALIGNMENT, OLD_C, edge_shapes, require_blocks
+from worklog.gate.elements import TimedOperands, beyond_product, timed_operands
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.precision import BY_NORM
 from worklog.gate.sgemm import SgemmChecker, SmallShapes
 
 __all__ = [
     "ALIGNMENT", "BY_NORM", "EVERY_LAUNCH", "GUARD", "OLD_C", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "Guarded",
-    "LaunchProbe", "Memory", "SgemmChecker", "SmallShapes", "check_cases", "check_idle", "check_plausible",
-    "edge_shapes", "explained", "fp32_roof", "require_blocks", "timed",
+    "LaunchProbe", "Memory", "SgemmChecker", "SmallShapes", "TimedOperands", "beyond_product", "check_cases", "check_idle", "check_plausible",
+    "edge_shapes", "explained", "fp32_roof", "require_blocks", "timed", "timed_operands",
 ]  # fmt: skip

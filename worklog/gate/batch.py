@@ -34,7 +34,7 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     kernel = subject.kernel
     strides = kernel.batch_strides
     gaps = {name: GAPS[name] if name in strides.values() else 0 for name in GAPS}
-    batched = _batched(kernel, gaps).load(memory.device)
+    batched = _spread(kernel, gaps).load(memory.device)
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
     pairs = [
         exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
@@ -65,13 +65,13 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     return passed(BATCH, f"right in {launch}{', apart' if strides else ''}")
 
 
-def _batched(kernel: Kernel, gaps: Mapping[str, int]) -> Kernel:
-    """Return a kernel with several products, and larger distances between the matrices."""
+def _spread(kernel: Kernel, gaps: Mapping[str, int]) -> Kernel:
+    """Return a kernel with larger distances between the matrices of a batch."""
     arguments = list(kernel.arguments)
     for place, name in kernel.batch_strides.items():
         wide = WIDE if arguments[place].startswith(WIDE) else ""
         arguments[place] = f"{wide}{arguments[place].removeprefix(WIDE)} + {gaps[name]}"
-    return replace(kernel, arguments=tuple(arguments), batch=PRODUCTS)
+    return replace(kernel, arguments=tuple(arguments))
 
 
 class _Matrices:
@@ -105,6 +105,7 @@ class _Matrices:
 
         Raises LaunchFailed.
 
+        shape: of one product
         old: each C before; without beta it isn't read
         """
         device = self.memory.device
@@ -113,7 +114,7 @@ class _Matrices:
         c = device.view(inner, 0, self.size)
         device.overwrite(c, _in_a_row(old, self.gap, self.buffers.sentinel))
         beta = 1.0 if subject.domain.beta else 0.0
-        self.memory.launch(subject, shape, alpha, a, b, beta, c)
+        self.memory.launch(subject, replace(shape, batch=PRODUCTS), alpha, a, b, beta, c)
         return device.download(c).reshape(PRODUCTS, -1)
 
 

@@ -407,6 +407,9 @@ class LaunchProbe:
     rng: for contents that a seed repeats; timed loops have none
     """
 
+    checked = "rows"  # what of C is compared
+    unit = "u·D"  # of the largest error
+
     def __init__(
         self,
         device: Device,
@@ -426,6 +429,8 @@ class LaunchProbe:
         self.alpha = alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
         self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
+        self._products = np.int32(shape.batch)
+        self._rows = shape.batch * shape.m  # of all C
         self.limit, *self.rms_limits = projected_limits(claimed, shape, format_c)
         self._smallest_sentinel = _smallest_sentinel(format_c)
         self.claimed = claimed
@@ -433,9 +438,9 @@ class LaunchProbe:
         self._key = np.uint64(0)
         self._signs = np.uint64(0)
         self._sums, self._record = (device.upload(np.zeros(12, np.float32)) for _ in range(2))
-        self._cx = device.upload(np.zeros(2 * shape.m, np.float32))  # doubles
+        self._cx = device.upload(np.zeros(2 * self._rows, np.float32))  # doubles
         self._bx, self._gauges = (
-            device.upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2)
+            device.upload(np.zeros(2 * shape.batch * shape.k, np.float32)) for _ in range(2)
         )
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
@@ -446,11 +451,7 @@ class LaunchProbe:
         """Enqueue new contents for A and B, and a sentinel for C."""
         self.launches += 1
         self._key = np.uint64(self._bits(64))
-        i64 = np.int64
-        shape = self.shape
-        in_a = i64(shape.m * shape.k)
-        in_b = i64(shape.k * shape.n)
-        in_c = i64(shape.m * shape.n)
+        in_a, in_b, in_c = map(np.int64, self.shape.elements)
         sentinel = np.float32(self._smallest_sentinel * (1 + self._bits(16) / 2**16))
         blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
         self._launch(self._refill, blocks, self._key, in_a, a, in_b, b, in_c, c, sentinel)
@@ -461,22 +462,27 @@ class LaunchProbe:
         Call it directly after the launch.
         """
         self._signs = np.uint64(self._bits(64))
-        m, n, _ = self._sizes
-        blocks = -(-self.shape.m // ROWS_PER_BLOCK)
-        self._launch(self._observe, blocks, self._signs, m, n, c, self._cx, self._sums)
+        blocks = -(-self._rows // ROWS_PER_BLOCK)
+        sizes = np.int32(self._rows), self._sizes[1]
+        self._launch(self._observe, blocks, self._signs, *sizes, c, self._cx, self._sums)
 
     def check(self, a: Buffer, b: Buffer) -> None:
         """Enqueue the comparison of the projection with the expected one."""
         m, n, k = self._sizes
         vectors = (self._bx, self._gauges)
-        in_b = (self._key, self._signs, n, k, b)
-        blocks = -(-self.shape.k // ROWS_PER_BLOCK)
+        in_b = (self._key, self._signs, self._products, n, k, b)
+        blocks = -(-self.shape.batch * self.shape.k // ROWS_PER_BLOCK)
         self._launch(self._project, blocks, *in_b, *vectors, self._sums)
-        in_a = (self._key, m, k, a, self._cx)
+        in_a = (self._key, self._products, m, k, a, self._cx)
         limits = (np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches))
-        blocks = -(-self.shape.m // ROWS_PER_BLOCK)
+        blocks = -(-self._rows // ROWS_PER_BLOCK)
         self._launch(self._compare, blocks, *in_a, *vectors, *limits, self._sums)
-        self.device.launch(self._fold, (1, 1), 1, (m, self._sums, self._record))
+        self._add_up()
+
+    def _add_up(self) -> None:
+        """Enqueue the kernel that adds what one launch left to the record."""
+        arguments = (np.int32(self._rows), self._sums, self._record)
+        self.device.launch(self._fold, (1, 1), 1, arguments)
 
     def stage(self) -> Stage:
         """Wait, and return the stage of all launches since the start.
@@ -486,26 +492,28 @@ class LaunchProbe:
         record = self.device.download(self._record)  # every_launch.cu describes it
         error = float(record[0])
         wrong, changed, compared, last = (int(bits) for bits in record.view(np.uint32)[1:5])
-        if compared != self.launches * self.shape.m % 2**32:
-            detail = f"only {compared} rows of {self.launches} launches were compared"
+        if compared != self.launches * self._rows % 2**32:
+            detail = f"only {compared} {self.checked} of {self.launches} launches were compared"
             return failed(EVERY_LAUNCH, detail)
         if changed:
             return failed(EVERY_LAUNCH, f"it changed {changed} elements of its inputs", changed)
         if wrong:
             first = f"first in launch {2**32 - 1 - last} of {self.launches}"
-            detail = f"{wrong} rows off by more than rounding, {first}, on inputs new to the kernel"
+            detail = f"{wrong} {self.checked} off by more than rounding, {first}, "
+            detail += "on inputs new to the kernel"
             return failed(EVERY_LAUNCH, detail, wrong)
         for mean, limit in zip(record[6:10].view(np.float64), self.rms_limits, strict=True):
             rms = float(np.sqrt(mean))
             if not rms <= limit:
                 detail = (
-                    f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D "
-                    f"(up to {limit:.4g})"
+                    f"the {self.checked} of one launch of {self.launches} have an rms of "
+                    f"{rms:.4g} u·D (up to {limit:.4g})"
                 )
                 detail += f"; {self.claimed} was claimed"
                 return Stage(EVERY_LAUNCH, False, rms, limit, detail)
-        detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"
-        return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
+        detail = f"{self.launches} launches, each on new inputs: {self.checked} within {error:.3g}"
+        detail += f" {self.unit} (up to {self.limit:.4g})"
+        return Stage(EVERY_LAUNCH, True, error, self.limit, detail)
 
 
 def _smallest_sentinel(format_: Format) -> float:

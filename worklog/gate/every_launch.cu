@@ -92,7 +92,7 @@ __device__ double sum_of_warp(double value) {
   return value;
 }
 
-// The places of elements in memory.
+// The places of elements in memory, in the matrices of one product.
 #ifdef A_BY_COLUMNS
 #define PLACE_A(row, k) ((long long)(k) * M + (row))
 #else
@@ -125,7 +125,8 @@ __global__ void refill(u64 key, long long in_a, TYPE_A* A, long long in_b, TYPE_
   }
 }
 
-// C x, right after the launch: what is written later was not written in time.
+// C x, right after the launch: what is written later was not written in time. The matrices of a
+// batch lie behind each other, so that M rows are those of all products here.
 __global__ void observe(u64 signs, int M, int N, const TYPE_C* C, double* Cx, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (blockIdx.x == 0 && threadIdx.x < 12) found[threadIdx.x] = 0;
@@ -143,14 +144,16 @@ __global__ void observe(u64 signs, int M, int N, const TYPE_C* C, double* Cx, un
 // the sums of the errors' squares, of error times product, and of the products' squares.
 // record: the same over all launches, then as doubles the largest mean square of a launch's errors,
 // and the largest without what a shrinking factor explains.
-__global__ void project(u64 key, u64 signs, int N, int K, const TYPE_B* B, double* Bx,
+__global__ void project(u64 key, u64 signs, int products, int N, int K, const TYPE_B* B, double* Bx,
                         double* gauges, unsigned* found) {
-  const int k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (k >= K) return;
+  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= products * K) return;
+  const int k = row % K;
+  const long long start = (long long)(row / K) * K * N;
   double sum = 0, squares = 0;
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
-    const long long i = PLACE_B(k, j);
+    const long long i = start + PLACE_B(k, j);
     const float b = (float)element_of_b(key, i);
     changed += __float_as_uint((float)B[i]) != __float_as_uint(b);
     sum += (double)b * sign(signs, j);
@@ -160,20 +163,24 @@ __global__ void project(u64 key, u64 signs, int N, int K, const TYPE_B* B, doubl
   sum = sum_of_warp(sum);
   squares = sum_of_warp(squares);
   if (lane == 0) {
-    Bx[k] = sum;
-    gauges[k] = squares;
+    Bx[row] = sum;
+    gauges[row] = squares;
   }
 }
 
-__global__ void compare(u64 key, int M, int K, const TYPE_A* A, const double* Cx, const double* Bx,
-                        const double* gauges, float alpha, float limit, unsigned launch,
-                        unsigned* found) {
-  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= M) return;
+__global__ void compare(u64 key, int products, int M, int K, const TYPE_A* A, const double* Cx,
+                        const double* Bx, const double* gauges, float alpha, float limit,
+                        unsigned launch, unsigned* found) {
+  const int place = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (place >= products * M) return;
+  const int row = place % M, number = place / M;
+  const long long start = (long long)number * M * K;
+  Bx += (long long)number * K;
+  gauges += (long long)number * K;
   double product = 0, square = 0;
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
-    const long long i = PLACE_A(row, k);
+    const long long i = start + PLACE_A(row, k);
     const float a = (float)element_of_a(key, i);
     changed += __float_as_uint((float)A[i]) != __float_as_uint(a);
     product += (double)a * Bx[k];
@@ -184,7 +191,7 @@ __global__ void compare(u64 key, int M, int K, const TYPE_A* A, const double* Cx
   square = sum_of_warp(square);
   if (lane != 0) return;
   const double unit = UNIT_ROUNDOFF * sqrt(square), right = alpha * product / unit;
-  const double difference = Cx[row] / unit - right, error = fabs(difference);
+  const double difference = Cx[place] / unit - right, error = fabs(difference);
   double* sums = (double*)(found + 6);
   atomicAdd(sums, error * error);
   atomicAdd(sums + 1, difference * right);

@@ -332,6 +332,7 @@ class LaunchResult:
 class Buffers(GuardedBuffers):
     """A, B, C and a second C of one shape, in the formats of the memory's types.
 
+    a, b: on the host; those of a batch have the products first
     abc, spare: A, B and C, and the second C, without their guards
     """
 
@@ -342,8 +343,9 @@ class Buffers(GuardedBuffers):
         b: Float32,
         shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-        nbytes_c = memory.types.c.nbytes(self.shape.m * self.shape.n)
+        products = len(a) if a.ndim > 2 else 1
+        self.shape = Shape(a.shape[-2], b.shape[-1], a.shape[-1], products)
+        nbytes_c = memory.types.c.nbytes(self.shape.elements[2])
         formats = dict(zip("ABC", memory.types.formats, strict=True))
         factors = zip("AB", memory.types.laid_out(a, b), strict=True)
         contents: list[tuple[str, Float32 | int]] = [*factors]
@@ -386,8 +388,11 @@ class Buffers(GuardedBuffers):
         return self.written(c)
 
     def written(self, buffer: Buffer) -> LaunchResult:
-        """Return what C, the second C or a copy of them elsewhere holds."""
-        c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
+        """Return what C, the second C or a copy of them elsewhere holds.
+
+        The rows of a batch are those of all products.
+        """
+        c = self.memory.device.download(buffer).reshape(-1, self.shape.n)
         return LaunchResult(c, self.sentinel, self.trespass(), self.memory.types.c)
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:

@@ -244,7 +244,7 @@ def _first_fault(subject: Loaded, shape: Shape) -> _Fault | None:
     Raises WorklogError for a launch that the emulator can't run.
     """
     launches, workspace_elements = subject.launches_at(shape)
-    a, b, c = (Pointer(None, nbytes) for nbytes in subject.types.nbytes(shape.sizes))
+    a, b, c = (Pointer(None, nbytes) for nbytes in subject.types.nbytes(shape.elements))
     workspace = Pointer(None, FLOAT_BYTES * workspace_elements)
     operands = operands_without_values(subject.kernel, shape)
     arguments = with_maps(launches[0][0].bind(shape, 1.0, a, b, 0.0, c, workspace, operands))

@@ -116,7 +116,7 @@ def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:
     types = subject.types
     shape = subject.domain.padded(TILES)
     a, b = _small_factors(types, shape, memory.rng)
-    values = _of_all_bits(subject, shape, memory.rng)
+    values = drawn_operands(subject, shape, memory.rng)
     alpha = 3.0 if subject.domain.alpha else 1.0
     old = np.zeros((shape.m, shape.n), np.float32)
     parts = _parts(a.astype(np.float64) @ b, alpha, old, values, types.epilogue)
@@ -134,8 +134,8 @@ def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:
     return failed(EPILOGUE, f"{launch}: {detail}", int(wrong.sum()))
 
 
-def _of_all_bits(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
-    """Return numbers of all bits for what is added, and scales with fractions, by operand."""
+def drawn_operands(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
+    """Return random operands by name, of all bits of their formats."""
     values = dict[str, Float32]()
     for operand in subject.kernel.operands:
         if operand.is_added:

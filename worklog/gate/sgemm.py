@@ -41,6 +41,7 @@ from worklog.gate.checker import (
     LaunchProbe,
     programs_for,
 )
+from worklog.gate.elements import ElementProbe, TimedOperands, element_programs
 from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, LaunchResult, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
@@ -53,7 +54,7 @@ from worklog.kernel import (
     Runnable,
 )
 from worklog.kernel.left_out import in_words, left_out_lines
-from worklog.problem import Domain, Shape, random_inputs
+from worklog.problem import Domain, Float32, Shape, random_inputs
 from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
 
@@ -96,7 +97,8 @@ class SgemmChecker(Checker):
     seed: of the problems, the same for every kernel and for the baseline; drawn after a kernel's
     source is fixed, so that no result can be prepared
     types: the formats of A, B and C; a subject's must be the same
-    a, b: the timed inputs, U(-1, 1) of M x K and K x N, rounded to their formats
+    a, b: the timed inputs, U(-1, 1) of M x K and K x N, rounded to their formats; those of a batch
+    have the products first
     buffers: A, B and C on the device, with these inputs: the harness times on what the gate
     checked. The second C is for a loop in which kernel and baseline swap outputs; `buffers.memory`
     lends workspaces.
@@ -123,17 +125,18 @@ class SgemmChecker(Checker):
         self._small = SmallShapes()
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng, types=types)
-        self._precision = PrecisionReference(self.a, self.b, self._rng, types)
+        self._precision = PrecisionReference(*self._factors(0), self._rng, types)
         self.buffers = Buffers(Memory(device, self._rng, types), self.a, self.b)
         self.buffers.poison()
         self._differ = device.compile(differ_for(types.c))
         self._probe_kernels = tuple(map(device.compile, programs_for(types)))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
+        self._element_kernels: tuple[Any, ...] = ()  # compiled when they are needed
 
     def check(self, subject: Runnable, small: SmallShapes | None = None) -> Verdict:
-        """Run every stage until one fails. Raises BadSetting.
+        """Run every stage until one fails. Raises BadSetting, also for a batch.
 
-        The inputs are intact afterwards.
+        The inputs are intact afterwards. A batch has a stage at the shape of one product.
 
         subject: whose types are this checker's
         small: gets the stages that no benchmark shape changes; the stages that it has from an
@@ -143,6 +146,8 @@ class SgemmChecker(Checker):
             raise BadSetting(
                 f"{subject.name} takes {subject.types} matrices, and these are {self.types}"
             )
+        if self.shape.batch > 1:
+            raise BadSetting(f"{self.shape}: check one product, at {self.shape.single}")
         self._small = SmallShapes() if small is None else small
         return super().check(subject)
 
@@ -367,7 +372,58 @@ class SgemmChecker(Checker):
         written: the buffer (default: C)
         """
         result = self.buffers.written(self.buffers.abc[2] if written is None else written)
-        return self._precision.judge(TIMED, result, subject.claimed)[1]
+        parts = np.split(result.c, self.shape.batch)
+        stage = self._precision.judge(TIMED, replace(result, c=parts[0]), subject.claimed)[1]
+        for number in range(1, self.shape.batch):
+            if not stage.passed:
+                break
+            # Made here: a loop whose launches are all checked by a probe doesn't need it.
+            reference = PrecisionReference(*self._factors(number), self._drawn(15), self.types)
+            part = replace(result, c=parts[number])
+            stage = reference.judge(TIMED, part, subject.claimed)[1]
+        return stage
+
+    def _factors(self, number: int) -> tuple[Float32, Float32]:
+        """Return A and B of one product of a batch."""
+        shape = self.shape
+        a = self.a.reshape(-1, shape.m, shape.k)
+        b = self.b.reshape(-1, shape.k, shape.n)
+        return a[number], b[number]
+
+    def check_timed_elements(
+        self, subject: Runnable, operands: TimedOperands, written: Buffer
+    ) -> Stage:
+        """Check the output of a timed launch with operands.
+
+        written: C, the spare or a copy of them
+        """
+        outside = self.buffers.wrote_outside()
+        if outside:
+            return failed(TIMED, outside)
+        self.buffers.restore()
+        probe = self.element_probe(subject, operands)
+        return replace(probe.check_on(*self.buffers.abc[:2], written), name=TIMED)
+
+    def element_probe(
+        self, subject: Runnable, operands: TimedOperands, alpha: float = 1.0
+    ) -> ElementProbe:
+        """Return a probe for launches of a kernel that does more than a product.
+
+        alpha: of the launches
+        """
+        if not self._element_kernels:
+            programs = element_programs(self.types)
+            self._element_kernels = tuple(map(self.device.compile, programs))
+        return ElementProbe(
+            self.device,
+            self._probe_kernels,
+            self._element_kernels,
+            self.shape,
+            self.types,
+            subject=subject,
+            operands=operands,
+            alpha=alpha,
+        )
 
     def probe(
         self,

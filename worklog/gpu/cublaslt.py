@@ -33,8 +33,9 @@ NOT_SUPPORTED = 15
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "int8": 3, "int32": 10}
 TENSOR_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}  # of PTX
 # cublas_api.h, cublasComputeType_t: CUBLAS_COMPUTE_32F. It adds in FP32, and multiplies FP32
-# operands as they are. CUBLAS_COMPUTE_32F_FAST_TF32 (77) would shorten them.
+# operands as they are. CUBLAS_COMPUTE_32F_FAST_TF32 shortens them.
 COMPUTE_32F = 68
+COMPUTE_32F_FAST_TF32 = 77
 # CUBLAS_COMPUTE_32I: products of int8 with a C of int32. alpha and beta are int32.
 COMPUTE_32I = 72
 # cuBLAS documentation, cublasGemmEx: the addresses and leading dimensions of int8 are multiples of

@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 
 from worklog.emulator.limits import TOO_MANY_BLOCKS, Chip
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
-from worklog.gpu.cublaslt import DATA_TYPES, compute_type, domain, tensor_operands
+from worklog.gpu.cublaslt import (
+    COMPUTE_32F_FAST_TF32,
+    DATA_TYPES,
+    compute_type,
+    domain,
+    tensor_operands,
+)
 from worklog.gpu.device import gpu, require_gpu
 from worklog.gpu.tensor_maps import DriverMaps
 from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Runnable
@@ -344,6 +350,8 @@ def _layout(rows: int, columns: int, is_by_columns: bool) -> tuple[int, int]:
 class Cublas(Runnable):
     """cuBLAS's product on a device's stream: SGEMM, or GemmEx with sums in FP32 or int32.
 
+    A batch is one call of GemmStridedBatchedEx.
+
     math: "fp32" (the default math on FP32 data) or "tf32" (tensor cores with 10-bit mantissas).
         The gate proves "fp32" by the error level, so CUBLAS_PEDANTIC_MATH isn't needed.
     types: the formats of A, B and C
@@ -411,7 +419,7 @@ class Cublas(Runnable):
         self._call("SetWorkspace_v2", address, ctypes.c_size_t(self.workspace.nbytes))
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
-        """Enqueue C = alpha A B + beta C.
+        """Enqueue C = alpha A B + beta C; of a batch, all products in one call.
 
         Row-major C = A B is column-major C^T = B^T A^T, so B comes first, and only a factor that
         lies by columns is transposed.
@@ -419,20 +427,44 @@ class Cublas(Runnable):
         if self.device.stream is not self.stream:
             self._follow()
         m, n, k = shape.sizes
-        factor_b = _layout(k, n, "B" in self.types.by_columns)
-        factor_a = _layout(m, k, "A" in self.types.by_columns)
-        a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
+        operation_b, leading_b = _layout(k, n, "B" in self.types.by_columns)
+        operation_a, leading_a = _layout(m, k, "A" in self.types.by_columns)
         computed_in = compute_type(self.types)
         alpha_at, beta_at = (ctypes.byref(computed_in.number(scalar)) for scalar in (alpha, beta))
-        arguments: list[Any] = [factor_b[0], factor_a[0], n, m, k]
-        if {*self.types.formats} == {FLOAT32}:
-            arguments += [alpha_at, b_at, factor_b[1], a_at, factor_a[1], beta_at, c_at, n]
+        arguments: list[Any] = [operation_b, operation_a, n, m, k, alpha_at]
+        arguments += self._matrix(1, b, leading_b, shape)
+        arguments += self._matrix(0, a, leading_a, shape)
+        arguments += [beta_at, *self._matrix(2, c, n, shape)]
+        if self._is_sgemm(shape):
             self._call("Sgemm_v2", *arguments)
             return
-        in_a, in_b, in_c = (DATA_TYPES[name] for name in self.types.names)
-        arguments += [alpha_at, b_at, in_b, factor_b[1], a_at, in_a, factor_a[1]]
-        arguments += [beta_at, c_at, in_c, n, computed_in.compute, DEFAULT_ALGORITHM]
-        self._call("GemmEx", *arguments)
+        compute = computed_in.compute
+        if self.types == SINGLE and self.claimed == "tf32":
+            compute = COMPUTE_32F_FAST_TF32
+        if shape.batch == 1:
+            self._call("GemmEx", *arguments, compute, DEFAULT_ALGORITHM)
+        else:
+            self._call("GemmStridedBatchedEx", *arguments, shape.batch, compute, DEFAULT_ALGORITHM)
+
+    def _is_sgemm(self, shape: Shape) -> bool:
+        """Return whether the product is one in float32."""
+        return {*self.types.formats} == {FLOAT32} and shape.batch == 1
+
+    def _matrix(self, number: int, matrix: Any, leading: int, shape: Shape) -> list[Any]:
+        """Return a matrix as arguments of a call.
+
+        They are its address, its type unless the call is SGEMM's, its leading dimension, and the
+        distance to the next one in a batch.
+
+        number: 0 for A, 1 for B, 2 for C
+        """
+        arguments: list[Any] = [ctypes.c_void_p(matrix.data.ptr)]
+        if not self._is_sgemm(shape):
+            arguments.append(DATA_TYPES[self.types.names[number]])
+        arguments.append(leading)
+        if shape.batch > 1:
+            arguments.append(ctypes.c_longlong(shape.single.elements[number]))
+        return arguments
 
     def _call(self, function: str, *arguments: Any) -> None:
         """Call cuBLAS, not through CuPy.

@@ -231,14 +231,15 @@ class HostSubject(Runnable):
     def enqueue(
         self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
     ) -> None:
-        """Call the function once.
+        """Call the function once. The arrays of a batch have the products first.
 
         Raises BadSetting, and LaunchFailed for the function's errors and a broken contract.
         """
         self.kernel.check(shape)
-        array_a = self.loan.array(a, (shape.m, shape.k), "float32")
-        array_b = self.loan.array(b, (shape.k, shape.n), "float32")
-        array_c = self.loan.array(c, (shape.m, shape.n), "float32")
+        products = (shape.batch,) if shape.batch > 1 else ()
+        array_a = self.loan.array(a, (*products, shape.m, shape.k), "float32")
+        array_b = self.loan.array(b, (*products, shape.k, shape.n), "float32")
+        array_c = self.loan.array(c, (*products, shape.m, shape.n), "float32")
         arguments = [alpha, array_a, array_b, beta, array_c]
         if self.is_library:
             arguments = [shape.m, shape.n, shape.k, *arguments, self.loan.handle]

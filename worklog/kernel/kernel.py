@@ -31,7 +31,7 @@ from worklog.kernel.from_source import (
     read_kernel,
     require_arguments,
 )
-from worklog.kernel.host_function import LABEL, REMARK, HostFunction, HostSubject
+from worklog.kernel.host_function import LABEL, LIBRARY, REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import LAUNCH_ADVICE, MULTIPROCESSORS, Launch
 from worklog.kernel.nvrtc import Missing
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, split_list
@@ -74,7 +74,6 @@ class Kernel:
     rules: str = "any"  # the domain, as "M % BM == 0"
     claimed: str = "fp32"  # the precision class that the kernel must have at least
     types: Types = SINGLE  # the formats of A, B and C
-    batch: int = 1  # products of a launch
     # The value that each parameter takes (worklog.kernel.signature).
     arguments: tuple[str, ...] = signature.SGEMM_ARGUMENTS
     maps: tuple[MatrixMap, ...] = ()  # of the arguments that are tensor maps, in order
@@ -449,7 +448,7 @@ class Kernel:
 
         Raises LaunchFailed for a grid without blocks.
         """
-        sizes = self.blocks_at(shape.m, shape.n, shape.k)
+        sizes = self.blocks_at(*shape.sizes, batch=shape.batch)
         if min(sizes) < 1:
             blocks = " x ".join(map(str, sizes))
             raise LaunchFailed(
@@ -458,12 +457,14 @@ class Kernel:
             )
         return sizes
 
-    def blocks_at(self, m: Any, n: Any, k: Any) -> tuple[Any, ...]:
+    def blocks_at(self, m: Any, n: Any, k: Any, batch: Any = 1) -> tuple[Any, ...]:
         """Return the blocks as blocks() does, but without its error.
 
         Arrays of sizes give arrays of blocks.
+
+        batch: products of the launch
         """
-        names = {"M": m, "N": n, "K": k, signature.BATCH: self.batch, **self.constants}
+        names = {"M": m, "N": n, "K": k, signature.BATCH: batch, **self.constants}
         return self.launch.blocks(names)
 
     def workspace_bytes(self, shape: Shape) -> int:
@@ -472,7 +473,15 @@ class Kernel:
         return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
-        """Raise BadSetting, with a shape that fits, for a shape outside the domain."""
+        """Raise BadSetting, with a shape that fits, for a shape outside the domain.
+
+        Also for a batch, unless a launch of the kernel may compute several products.
+        """
+        if shape.batch > 1 and not self.is_batched:
+            raise BadSetting(
+                f"{self.name} computes one product in a launch: omit --batch, or give the kernel a "
+                "parameter `int batch`"
+            )
         if shape in self.domain:
             return
         domain = replace(self.domain, square=self.domain.square or shape.square)
@@ -579,7 +588,7 @@ class Kernel:
             ("M", shape.m),
             ("N", shape.n),
             ("K", shape.k),
-            (signature.BATCH, self.batch),
+            (signature.BATCH, shape.batch),
         )
         for name, size in sizes_by_name:
             values[name] = np.int32(size)
@@ -663,6 +672,11 @@ class HostKernel(Kernel):
     @property
     def host(self) -> HostFunction:  # noqa: D102
         return self.place
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether a call may compute several products, as functions in Python may."""
+        return not self.place.origin.endswith(LIBRARY)
 
     @property
     def not_emulated(self) -> str:  # noqa: D102

@@ -188,7 +188,7 @@ def _run_blocks(
 
     weights: numbers of the blocks, each with the number of blocks that it stands for
     """
-    a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.sizes))
+    a, b, c = (Pointer(None, nbytes) for nbytes in kernel.types.nbytes(shape.elements))
     workspace = Pointer(None, kernel.workspace_bytes(shape))
     operands = operands_without_values(kernel, shape)
     arguments = emulated.with_maps(kernel.bind(shape, 1.0, a, b, beta, c, workspace, operands))

@@ -15,4 +15,7 @@ def torch(alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    torch.addmm(c, a, b, beta=beta, alpha=alpha, out=c)
+    if c.dim() == 3:
+        torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=c)
+    else:
+        torch.addmm(c, a, b, beta=beta, alpha=alpha, out=c)

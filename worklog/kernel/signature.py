@@ -18,6 +18,7 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, split_list, uncommented
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
+from worklog.problem.epilogues import BIAS, RESIDUAL, ROW_BIAS
 from worklog.problem.formats import (
     FLOAT32,
     FORMATS,
@@ -36,12 +37,7 @@ MATRICES = ("A", "B", "C")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 BATCH = "batch"  # the number of products of one launch
-# The address of a vector that is added to each row of C, of N elements, or to each column, of M.
-BIAS = "bias"
-ROW_BIAS = "row bias"
 BIASES = (BIAS, ROW_BIAS)
-# The address of a matrix of C's shape that is added.
-RESIDUAL = "residual"
 _RESIDUAL_NAMES = ("residual", "res", "skip")
 _READ_RESIDUAL_NAMES = ("d", "r")  # if they are only read; else they may be results
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.

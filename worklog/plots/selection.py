@@ -139,8 +139,9 @@ def intensity(run: Run, kernel: str, shape: Shape) -> float | None:
 
 
 def dimensions(shape: Shape) -> str:
-    """Return "M × N × K", with multiplication signs."""
-    return f"{shape.m} × {shape.n} × {shape.k}"
+    """Return "M × N × K", with multiplication signs, and the products of a batch."""
+    text = f"{shape.m} × {shape.n} × {shape.k}"
+    return text if shape.batch == 1 else f"{text}, batch {shape.batch}"
 
 
 def rate(tflops: float | None) -> str:

@@ -22,10 +22,11 @@ from worklog.problem.gemm import (
     tflops,
 )
 from worklog.problem.parameter import TYPES, Parameter, ctype_of
-from worklog.problem.point import CASE, Point
+from worklog.problem.point import BATCH_AXIS, CASE, Point
 from worklog.problem.problem import Case, Problem, Words, called, mistake
 
 __all__ = [
+    "BATCH_AXIS",
     "CASE",
     "CLASSES",
     "FLOAT_BYTES",

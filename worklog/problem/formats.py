@@ -249,21 +249,24 @@ class Types:
         """Whether a matrix has numbers of fewer than 32 bits."""
         return any(format_.itemsize < WORD_BYTES for format_ in self.formats)
 
-    def nbytes(self, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the bytes of A, B and C at these M, N and K."""
-        m, n, k = sizes
-        return self.a.nbytes(m * k), self.b.nbytes(k * n), self.c.nbytes(m * n)
+    def nbytes(self, elements: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return the bytes of so many elements of A, of B and of C."""
+        a, b, c = elements
+        return self.a.nbytes(a), self.b.nbytes(b), self.c.nbytes(c)
 
     def rounded(self, a: Values, b: Values) -> tuple[Values, Values]:
         """Return A and B, rounded to their formats."""
         return self.a.rounded(a), self.b.rounded(b)
 
     def laid_out(self, a: Values, b: Values) -> tuple[Values, Values]:
-        """Return A and B as they lie in memory: a factor by columns is transposed."""
+        """Return A and B as they lie in memory: a factor by columns is transposed.
+
+        Those of a batch have the products first.
+        """
         if "A" in self.by_columns:
-            a = np.ascontiguousarray(a.T)
+            a = np.ascontiguousarray(np.swapaxes(a, -1, -2))
         if "B" in self.by_columns:
-            b = np.ascontiguousarray(b.T)
+            b = np.ascontiguousarray(np.swapaxes(b, -1, -2))
         return a, b
 
     @property

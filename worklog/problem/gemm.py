@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from numbers import Real
@@ -46,6 +46,7 @@ MAX_DIGITS = 9  # of a size in a text: more is a mistake, and Python can't read 
 PrecisionClass = Literal["fp32", "fp32-norm", "fp32-emulated", "tf32", "fp16", "bf16"]
 CLASSES: tuple[PrecisionClass, ...] = get_args(PrecisionClass)
 ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
+BATCHED = r"(.*\S)\s+batch\s+([0-9]{1,6})"  # "512 batch 8"
 ADDRESSES = r"\b([ABC](?:\s*(?:,|and)\s*[ABC])*)\s*%\s*([0-9]{1,3}) bytes"  # "A, B % 16 bytes"
 EQUAL_SIZES = r"\b([MNK])\s*==?\s*(?=((?!\1)[MNK])\b)"  # pairs of "M = N = K"
 DIVISIBLE = r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0"  # "M % 64 == 0"
@@ -146,33 +147,39 @@ def _unknown_domain(rules: str) -> BadSetting:
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """M, N and K of a product. Raises BadSetting unless each is an integer of at least 1."""
+    """M, N and K of a product, and how many products of these sizes a launch computes.
+
+    Raises BadSetting unless each is an integer of at least 1.
+    """
 
     m: int
     n: int
     k: int
+    batch: int = 1  # products of a launch, whose matrices lie behind each other
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k"):
+        for name in ("m", "n", "k", "batch"):
             value = getattr(self, name)
             if isinstance(value, np.integer):
                 value = int(value)
                 object.__setattr__(self, name, value)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadSetting(
-                    f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}"
-                )
+                title = "batch" if name == "batch" else f"size {name.upper()}"
+                advice = "give one such as 8" if name == "batch" else ADVICE
+                raise BadSetting(f"{title} = {value!r} is not a positive integer: {advice}")
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
-        """Return the shape of 4096, "4096", "512x1024x256" or (M, N, K).
+        """Return the shape of 4096, "4096", "512x1024x256", "512 batch 8" or (M, N, K).
 
         NumPy's integers are also accepted. Raises BadSetting for anything else.
         """
         if isinstance(size, Shape):
             return size
         values: Any = size
+        batch = 1
         if isinstance(size, str):
+            size, batch = _without_batch(size)
             parts = re.split(r"\s*[x×]\s*", size.strip())
             if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
                 raise BadSetting(f"size {size!r} is not a number: {ADVICE}")
@@ -182,7 +189,8 @@ class Shape:
         values = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(values) not in (1, 3):
             raise BadSetting(f"size {size!r} has {len(values)} parts: {ADVICE}")
-        return cls(*values * (3 // len(values)))
+        m, n, k = values * (3 // len(values))
+        return cls(m, n, k, batch)
 
     @classmethod
     def list_of(cls, sizes: Sizes) -> list[Shape]:
@@ -203,12 +211,24 @@ class Shape:
         return self.m, self.n, self.k
 
     @property
+    def single(self) -> Shape:
+        """The shape of one product of a batch."""
+        return replace(self, batch=1)
+
+    @property
+    def elements(self) -> tuple[int, int, int]:
+        """The elements of all matrices A, of all B and of all C of a launch."""
+        sizes = (self.m * self.k, self.k * self.n, self.m * self.n)
+        a, b, c = (self.batch * size for size in sizes)
+        return a, b, c
+
+    @property
     def flops(self) -> int:
-        """2 M N K: one multiply and one add per term.
+        """2 M N K for each product: one multiply and one add per term.
 
         As is usual, the M N operations of an epilogue don't count.
         """
-        return 2 * self.m * self.n * self.k
+        return 2 * self.m * self.n * self.k * self.batch
 
     @property
     def compulsory_bytes(self) -> int:
@@ -216,7 +236,7 @@ class Shape:
 
         A and B are read once, and C is written once.
         """
-        return FLOAT_BYTES * (self.m * self.k + self.k * self.n + self.m * self.n)
+        return FLOAT_BYTES * sum(self.elements)
 
     @property
     def square(self) -> bool:
@@ -224,7 +244,14 @@ class Shape:
         return self.m == self.n == self.k
 
     def __str__(self) -> str:
-        return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+        sizes = str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+        return sizes if self.batch == 1 else f"{sizes} batch {self.batch}"
+
+
+def _without_batch(text: str) -> tuple[str, int]:
+    """Return the sizes in a text such as "512 batch 8", and the products."""
+    match = re.fullmatch(BATCHED, text.strip())
+    return (match[1], int(match[2])) if match else (text, 1)
 
 
 Size = Shape | int | str | tuple[int, int, int]
@@ -241,11 +268,14 @@ def random_inputs(
 ) -> tuple[Float32, Float32]:
     """Return A (M x K) and B (K x N) in float32.
 
+    Those of a batch have the products first.
+
     kind: "random" draws from U(-1, 1), and of integers up to their `usual_size`; "zeros" and
         "ones" are easy data, a pitfall
     types: to whose formats the elements are rounded
     """
-    sizes = (shape.m, shape.k), (shape.k, shape.n)
+    products = () if shape.batch == 1 else (shape.batch,)
+    sizes = (*products, shape.m, shape.k), (*products, shape.k, shape.n)
     if kind == "random":
         a, b = (
             rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes

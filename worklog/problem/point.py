@@ -9,6 +9,7 @@ from typing import Any
 from worklog.errors import BadSetting
 from worklog.problem.gemm import FLOAT_BYTES, SGEMM, Shape
 
+BATCH_AXIS = "batch"  # the axis of products that compute several in a launch
 CASE = "case"  # the axis of a problem that lists its test cases
 
 
@@ -16,8 +17,8 @@ CASE = "case"  # the axis of a problem that lists its test cases
 class Point:
     """What is computed: a problem at values of its axes.
 
-    A product of matrices has the axes M, N and K. Any other problem has the axis "case", the name
-    of a test case. A declared benchmark has its own axes.
+    A product of matrices has the axes M, N and K, and a batch of them also "batch". Any other
+    problem has the axis "case", the name of a test case. A declared benchmark has its own axes.
     """
 
     problem: str = ""  # its name; "" for a declared benchmark, which computes anything
@@ -25,8 +26,11 @@ class Point:
 
     @classmethod
     def of_product(cls, shape: Shape) -> Point:
-        """Return the product of matrices of a shape."""
-        return cls(SGEMM.name, tuple(zip("MNK", shape.sizes, strict=True)))
+        """Return the product of matrices of a shape; of a batch, with the axis "batch"."""
+        axes: tuple[tuple[str, Any], ...] = tuple(zip("MNK", shape.sizes, strict=True))
+        if shape.batch > 1:
+            axes = (*axes, (BATCH_AXIS, shape.batch))
+        return cls(SGEMM.name, axes)
 
     @classmethod
     def of_case(cls, problem: str, case: str) -> Point:
@@ -36,7 +40,8 @@ class Point:
     @property
     def is_product(self) -> bool:
         """Whether a product of matrices is computed."""
-        return self.problem == SGEMM.name and [name for name, _ in self.axes] == [*"MNK"]
+        names = [name for name, _ in self.axes]
+        return self.problem == SGEMM.name and names in ([*"MNK"], [*"MNK", BATCH_AXIS])
 
     @cached_property
     def shape(self) -> Shape:
@@ -51,9 +56,7 @@ class Point:
         """The bytes of A, B and C; () for anything else, which allocates its arrays."""
         if not self.is_product:
             return ()
-        shape = self.shape
-        elements = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
-        return tuple(FLOAT_BYTES * count for count in elements)
+        return tuple(FLOAT_BYTES * count for count in self.shape.elements)
 
     def value(self, axis: str) -> Any:
         """Return the value of an axis; None if there is no such axis."""

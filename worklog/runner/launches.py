@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
+from worklog.gate import (
+    GUARD,
+    OUTSIDE,
+    OUTSIDE_WORKSPACE,
+    Guarded,
+    LaunchProbe,
+    SgemmChecker,
+    TimedOperands,
+    beyond_product,
+    timed_operands,
+)
 from worklog.gate.guarded_buffer import in_format
 from worklog.harness import Harness, TimedLaunch, input_sets
-from worklog.kernel import Buffer, Runnable
+from worklog.kernel import Buffer, Loaded, Runnable
 from worklog.problem import Shape, random_inputs
 from worklog.problem.formats import SINGLE, WORD_BYTES, Format
 from worklog.runs import Stage
@@ -95,7 +105,7 @@ def elements(
     outputs: matrices C in a set (default: one for each kernel, and at least two)
     """
     types = kernels[0].types if kernels else SINGLE
-    a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
+    a_bytes, b_bytes, c_bytes = types.nbytes(shape.elements)
     set_elements = word_count(a_bytes) + word_count(b_bytes) + 2 * ALIGNED
     set_elements += (outputs or max(2, len(kernels))) * (word_count(c_bytes) + 2 * GUARD + ALIGNED)
     workspaces = [kernel.workspace_elements(shape) for kernel in dict.fromkeys(kernels)]
@@ -163,6 +173,9 @@ class Loop:
     variables isn't loaded again, which would reset the variables: the loop must also reach the
     launch at which a kernel goes wrong.
 
+    A kernel that does more than a product gets operands for all launches, and its baselines without
+    operands compute the product alone.
+
     in_step: whether the kernels alternate launch by launch. Then they swap their C in each turn, or
         share out a round of the sets
     sets: of buffers to rotate over, as many as evict each other from L2
@@ -201,6 +214,12 @@ class Loop:
         self.changes_inputs = probed or inputs != "random"
         shape = checker.shape
         distinct = dict.fromkeys(kernels)
+        self.operands: dict[Runnable, TimedOperands] = {}
+        for kernel in distinct:
+            if isinstance(kernel, Loaded) and beyond_product(kernel):
+                rng = np.random.default_rng()
+                self.operands[kernel] = timed_operands(kernel, checker.device, shape, rng)
+                kernel.use_operands(self.operands[kernel].arguments)
         buffers = checker.buffers
         if inputs != "random":
             easy = random_inputs(shape, np.random.default_rng(0), inputs, checker.types)
@@ -225,10 +244,10 @@ class Loop:
         for name, launch in zip(names, self.bare, strict=True):
             options: dict[str, Any] = {
                 "sets": sets,
-                "set_bytes": sum(checker.types.nbytes(shape.sizes)) if sets > 1 else 0,
+                "set_bytes": sum(checker.types.nbytes(shape.elements)) if sets > 1 else 0,
             }
             if probed:
-                launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
+                launch.probe = self._probe_of(launch)
                 abc = checker.buffers.abc
                 launch.elsewhere = self._copies(abc, checker.types.formats) if is_short else None
                 options |= {
@@ -239,6 +258,13 @@ class Loop:
             self.launches.append(
                 TimedLaunch(launch, name, partial(launch.kernel.kernels, shape), **options)
             )
+
+    def _probe_of(self, launch: RotatingLaunch) -> LaunchProbe:
+        """Return the probe for the launches of a kernel."""
+        operands = self.operands.get(launch.kernel)
+        if operands is None:
+            return self.checker.probe(launch.kernel.claimed, alpha=launch.alpha)
+        return self.checker.element_probe(launch.kernel, operands, alpha=launch.alpha)
 
     def move(self) -> None:
         """Move the buffers to a new placement in the pool.
@@ -288,7 +314,7 @@ class Loop:
         device = pool.device
         shape = self.checker.shape
         types = self.checker.types
-        a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
+        a_bytes, b_bytes, c_bytes = types.nbytes(shape.elements)
         sizes = [word_count(a_bytes), word_count(b_bytes)]
         sizes += [word_count(c_bytes) + 2 * GUARD] * self.outputs
         workspace_sizes = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
@@ -352,7 +378,11 @@ class Loop:
             first = self.bare[0]
             has_moved = self.pool is not None and first.last < 0
             written = self.checker.buffers.abc[2] if has_moved else first.buffers[first.last][2]
-            stage = self.checker.check_timed_output(first.kernel, written)
+            operands = self.operands.get(first.kernel)
+            if operands is None:
+                stage = self.checker.check_timed_output(first.kernel, written)
+            else:
+                stage = self.checker.check_timed_elements(first.kernel, operands, written)
         else:
             stage, *baseline_stages = (
                 self.checker.check_timed_launches(launch.probe) for launch in self.bare
@@ -377,7 +407,7 @@ class Loop:
         }
 
     def close(self) -> None:
-        """Release the pool and restore the inputs.
+        """Release the pool and the operands, and restore the inputs.
 
         A workspace in the pool would keep all of its memory allocated.
         """
@@ -385,6 +415,9 @@ class Loop:
             owner.use_workspace(None)
         for kernel in self.relocated:
             kernel.settle()
+        for kernel in self.operands:
+            assert isinstance(kernel, Loaded)
+            kernel.use_operands({})
         if self.changes_inputs:
             self.checker.buffers.restore()
 
@@ -409,7 +442,7 @@ def loop_on(
     """
     sets = 1
     if harness.l2 == "rotate":
-        set_bytes = sum(session.types.nbytes(shape.sizes))
+        set_bytes = sum(session.types.nbytes(shape.elements))
         sets = input_sets(set_bytes, session.timeline.l2_bytes)
     checker = session.checker(shape)
     pool = None

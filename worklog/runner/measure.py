@@ -42,7 +42,8 @@ def measure(
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host
         functions; None for the whole ladder and cuBLAS. A single kernel needs no list.
-    shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these
+    shapes: N for a square problem, the tuple (M, N, K) or "MxNxK"; or a list of these. "512 batch
+        8" computes 8 products in a launch, for kernels that take `int batch`.
     against: further baselines, rungs, kernels or "cuBLASLt", which alternate with each kernel and
         cuBLAS in the same loop. "cuBLASLt" is the fastest of its heuristic's first 16 algorithms,
         "cuBLASLt:N" of the first N; the measurement's `choices` has the algorithm.

@@ -35,6 +35,7 @@ class Prepared:
     roof: Callable[[Peaks], Roof | None] = lambda _peaks: None
     witnesses: dict[str, float | str] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)  # of algorithms, by baseline
+    beyond: tuple[str, ...] = ()  # what the kernel does beyond a product
 
 
 def measure_prepared(session: Session, prepared: Prepared) -> Measurement:
@@ -94,5 +95,6 @@ def measurement(
         degradations=tuple(degradations),
         witnesses=prepared.witnesses,
         choices=prepared.choices,
+        beyond=prepared.beyond,
         energy=reading.energy,
     )

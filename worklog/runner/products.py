@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from worklog.errors import Skipped
-from worklog.gate import BY_NORM, check_plausible, fp32_roof, timed
+from worklog.gate import BY_NORM, beyond_product, check_plausible, fp32_roof, timed
 from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
 from worklog.problem import Shape
+from worklog.problem.epilogues import NONE, RESIDUAL
 from worklog.problem.formats import SINGLE, Types
 from worklog.runner.algorithms import choose
 from worklog.runner.job import Job, algorithms_of
@@ -26,36 +28,35 @@ GATES: dict[bool | str, str] = {
 LAST_ONLY = (
     "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 )
-NO_EPILOGUES = (
-    "each timed launch is checked as a product, and {} hides a part of it: `worklog check` checks "
-    "the kernel, and `worklog run` can't time it"
+RESIDUAL_STAYS = (
+    "with l2 = rotate, launches alternate between copies of A, B and C, and the residual isn't "
+    "copied: take l2 = flush"
 )
+ONE_RESIDUAL = "the matrices of a batch would need a residual each, and there is one: omit --batch"
 
 
 def work_of(shape: Shape, types: Types = SINGLE) -> Work:
-    """Return the work of a matrix product with beta = 0.
+    """Return the work of a matrix product, or of all of a batch, with beta = 0.
 
     As in NVBench, elements are those of the inputs A and B.
     """
-    a_bytes, b_bytes, c_bytes = types.nbytes(shape.sizes)
-    elements = shape.m * shape.k + shape.k * shape.n
-    return Work(shape.flops, elements, a_bytes + b_bytes, c_bytes)
+    a_bytes, b_bytes, c_bytes = types.nbytes(shape.elements)
+    return Work(shape.flops, sum(shape.elements[:2]), a_bytes + b_bytes, c_bytes)
 
 
 def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequence[str]) -> Prepared:
     """Prepare a matrix product.
 
-    A baseline that fails the gate isn't timed, which the result states.
+    A baseline that fails the gate isn't timed, which the result states. Libraries compute the
+    product alone: what a kernel does beyond it, they don't.
 
     notes: on the clocks, for the result
 
     Raises Skipped for a kernel that can't be checked under this harness.
     """
-    session.types = job.types
+    session.types = types_for(job.kernel, job.types)
     loaded = session.load(job.kernel)
     shape = job.shape
-    if job.types.epilogue:
-        raise Skipped(NO_EPILOGUES.format(job.types.epilogue))
     _require_checkable(loaded, shape, harness)
     degradations = [*notes, *_biases(session, loaded, harness)]
     work = work_of(shape, job.types)
@@ -64,9 +65,13 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         verdict = session.verdict(job.kernel, shape, harness.gate)
         if not verdict.accepted:
             return Prepared(job, harness, work, degradations, verdict)
+    session.types = product_types(job.types)
     choices = _chosen_algorithms(session, job, harness, degradations)
     baselines = _accepted_baselines(session, job, harness, choices, degradations)
     loop = loop_of(session, job, harness, baselines)
+    operands = loop.operands.get(loop.bare[0].kernel)
+    if operands is not None:
+        work = replace(work, bytes_read=(work.bytes_read or 0) + operands.nbytes)
     if loop.pool is None and harness.placement == "varied":
         degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
 
@@ -86,7 +91,22 @@ def prepare_product(session: Session, job: Job, harness: Harness, notes: Sequenc
         loop_options=loop.options(session.overhead_us(harness)),
         roof=lambda peaks: _roof(peaks, harness, job.types),
         choices=choices,
+        beyond=beyond_product(loaded),
     )
+
+
+def product_types(types: Types) -> Types:
+    """Return the formats of the product alone, without an activation."""
+    return replace(types, epilogue=NONE)
+
+
+def types_for(name: str, types: Types) -> Types:
+    """Return the formats of a kernel in a job of these formats.
+
+    A library computes the product alone.
+    """
+    is_library = name == CUBLAS or algorithms_of(name) is not None
+    return product_types(types) if is_library else types
 
 
 def _roof(peaks: Mapping[str, float], harness: Harness, types: Types) -> Roof:
@@ -193,19 +213,27 @@ def _accepted_baselines(
         return timeable
     names = []
     for name in timeable:
+        session.types = types_for(name, job.types)
         verdict = session.verdict(name, job.shape, harness.gate)
         if verdict.accepted:
             names.append(name)
         else:
             degradations.append(f"the baseline {name} failed at {verdict.reason}")
+    session.types = product_types(job.types)
     return names
 
 
 def _require_checkable(loaded: Runnable, shape: Shape, harness: Harness) -> None:
-    """Raise Skipped if the kernel can stop computing in a launch that isn't checked.
+    """Raise Skipped for a kernel that can't be timed as this harness does.
 
-    Code that keeps state between launches can do so.
+    Code that keeps state between launches can stop computing in a launch that isn't checked. A
+    residual is one matrix.
     """
+    if RESIDUAL in beyond_product(loaded):
+        if shape.batch > 1:
+            raise Skipped(ONE_RESIDUAL)
+        if harness.l2 == "rotate":
+            raise Skipped(RESIDUAL_STAYS)
     settings = []
     if harness.timer == "graph":
         settings.append("timer = graph")

@@ -184,8 +184,11 @@ class Session:
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """Return the gate's verdict on a kernel at a shape, found once.
 
+        Of a batch, the gate checks one product at the shape, and some products at a small one.
+
         gate: "article" checks by the article's rule
         """
+        shape = shape.single
         key = name, shape, self.types, gate
         if key not in self._verdicts:
             loaded = self.load(name)

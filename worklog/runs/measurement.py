@@ -55,8 +55,6 @@ class Work:
     elements: Whole | None = None
     bytes_read: Whole | None = None
     bytes_written: Whole | None = None
-    joules: float | None = None  # of a recording
-    watts: float | None = None  # average of a recording
 
 
 @dataclass(frozen=True)
@@ -170,6 +168,7 @@ class Measurement:
     witnesses: microseconds of a launch with a warm L2 by the wall clock, if it was cross-checked;
         or the reason why there is no reading
     energy: of a launch, or why there is no number; None if it wasn't measured
+    beyond: what the kernel does beyond a product, as "bias" and "relu", which libraries don't
     ran: in a sweep, the card and the time
     context: of its run
 
@@ -199,11 +198,12 @@ class Measurement:
     ran: Ran | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
     energy: Energy | None = None
+    beyond: tuple[str, ...] = ()
     context: Context | None = field(default=None, compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int] | None:
-        """M, N and K of a matrix product; None for anything else."""
+        """M, N and K of a matrix product, also of a batch; None for anything else."""
         return self.point.shape.sizes if self.point.is_product else None
 
     @property
@@ -213,7 +213,10 @@ class Measurement:
 
     @property
     def problem(self) -> Shape:
-        """The shape as a Shape. Raises BadSetting for anything but a matrix product."""
+        """The shape as a Shape, which also has the products of a batch.
+
+        Raises BadSetting for anything but a matrix product.
+        """
         return self.point.shape
 
     @property
@@ -239,7 +242,15 @@ class Measurement:
             return context.label
         clocks = self.changed.get("clocks", context.clocks)
         label = source_label(context.origin, context.gpu.name, clocks, context.created)
-        return label + context.remark
+        label += context.remark
+        return f"{label} · {self.baseline_remark}" if self.baseline_remark else label
+
+    @property
+    def baseline_remark(self) -> str:
+        """The remark that cuBLAS computes the product alone, or ""."""
+        if not self.beyond or CUBLAS not in self.against:
+            return ""
+        return f"{CUBLAS} computes the product alone, without {', '.join(self.beyond)}"
 
     us = Number("time.value")
     us_low = Number("time.low")

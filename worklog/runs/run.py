@@ -10,7 +10,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from worklog.problem import Shape
+from worklog.problem import BATCH_AXIS, Shape
 from worklog.runs.measurement import (
     COLUMNS,
     CUBLAS,
@@ -87,7 +87,10 @@ class _Subject:
 def _subject_of(m: Measurement) -> _Subject:
     """Return the subject of the table with a measurement."""
     if m.point.is_product:
-        return _Subject(" × ".join(map(str, m.shape or ())), m.problem.flops)
+        title = " × ".join(map(str, m.shape or ()))
+        if m.problem.batch > 1:
+            title += f", batch {m.problem.batch}"
+        return _Subject(title, m.problem.flops)
     axes = tuple(m.axes)
     left = max(1, len(axes))
     return _Subject(m.kernel, 0, axes, left, least_columns=left, has_run_notes=False)
@@ -236,6 +239,8 @@ class Run(RunRecord):
         """Return the remarks on a measurement that other measurements may share."""
         remarks = [f"{name}: {choice}" for name, choice in m.choices.items()]
         remarks += m.degradations
+        if m.baseline_remark:
+            remarks.append(m.baseline_remark)
         if m.energy:
             remarks.append(f"energy: {m.no_energy}" if m.no_energy else ENERGY_LABEL)
         if m.verdict:
@@ -249,7 +254,7 @@ class Run(RunRecord):
     def frame(self) -> pandas.DataFrame:
         """Return a row per measurement, without raw samples.
 
-        A row has the kernel, m, n and k or the values of the axes, and all numbers. If another
+        A row has the kernel, m, n and k (and the batch, if the run has batches) or the values of the axes, and all numbers. If another
         column has the name of an axis, the axis's column is "axis us", for example. For further
         baselines, there is a column "of NAME", and "algorithm of NAME" if one was chosen for it.
         clock_off: see clock_off().
@@ -269,6 +274,7 @@ class Run(RunRecord):
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of frame(), each with all columns."""
         rows = list[dict[str, Any]]()
+        has_batches = any(m.shape and m.problem.batch > 1 for m in self.measurements)
         for m in self.measurements:
             numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME}
             numbers["changed"] = _changed(m)
@@ -280,7 +286,10 @@ class Run(RunRecord):
             numbers["degradations"] = "; ".join(m.degradations)
             numbers["source"] = m.label.partition(" · ")[0]
             numbers["clock_off"] = self.clock_off(m)
-            rows.append({"kernel": m.kernel, **_place(m, numbers), **numbers})
+            place = _place(m, numbers)
+            if has_batches and m.shape:
+                place[BATCH_AXIS] = m.problem.batch
+            rows.append({"kernel": m.kernel, **place, **numbers})
         columns = dict[str, None]()
         for row in rows:
             columns |= dict.fromkeys(row)

@@ -18,19 +18,21 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Point, Shape
 from worklog.runs.facts import Calibration, Counters, Gpu
-from worklog.runs.files import WRITTEN, Count, Date, read_text, require_schema, write_text
+from worklog.runs.files import WRITTEN, Count, Date, Positive, read_text, require_schema, write_text
 from worklog.runs.measurement import Context, Measurement, same_card, source_label
 from worklog.runs.statistics import CLOCK_OFF, Difference, Summary, compare_times
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
+# M, N and K of a product; of a batch, also the products of a launch.
+Sizes = Annotated[list[Count], msgspec.Meta(min_length=3, max_length=4)]
 CHECKSUM = "checksum"  # the kind of the last line of a file that was shared
 CHECKSUM_SCHEMA = 1
 ADVICE = "measure again, or give a file that `worklog run` wrote"
@@ -116,9 +118,13 @@ class RunRecord:
         degradations = set[str]()
         for m in self.select():
             degradations.update(m.degradations)
+        baseline_remarks = {m.baseline_remark: m.kernel for m in self.select() if m.beyond}
         gate = sorted(text for text in degradations if text.startswith("gate: "))
         if gate:
             label += f" · {'; '.join(gate)}"
+        for remark, kernel in baseline_remarks.items():
+            if remark:
+                label += f" · {remark} of {kernel}"
         return label
 
     @property
@@ -151,8 +157,7 @@ class RunRecord:
         if kernel is not None:
             measurements = [m for m in measurements if m.kernel == kernel]
         if shape is not None:
-            sizes = shape.sizes
-            measurements = [m for m in measurements if m.shape == sizes]
+            measurements = [m for m in measurements if m.shape and m.problem == shape]
         return [m for m in measurements if m.changed == changed]
 
     def shapes(self) -> list[Shape]:
@@ -454,20 +459,38 @@ def _with_shape_or_axes(m: Measurement) -> dict[str, Any]:
         del parts["choices"]
     if m.energy is None:
         del parts["energy"]
+    if not m.beyond:
+        del parts["beyond"]
     problem = None if m.point.is_product else m.point.problem or None
-    place = {"shape": m.shape, "status": status, "reason": reason, "axes": m.axes}
+    shape = [*m.shape] if m.shape else None
+    if shape and m.problem.batch > 1:
+        shape.append(m.problem.batch)
+    place = {"shape": shape, "status": status, "reason": reason, "axes": m.axes}
     return {"kernel": kernel, "problem": problem, **place, **parts}
 
 
 def _with_point(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a measurement's entry in a file with its point. Raises ValueError."""
     parts = dict(entry)
-    shape = msgspec.convert(parts.pop("shape", None), tuple[Count, Count, Count] | None)
+    shape = msgspec.convert(parts.pop("shape", None), Sizes | None)
     axes = msgspec.convert(parts.pop("axes", {}), dict[str, Any])
     point = Point(str(parts.pop("problem", "")), tuple(axes.items()))
     if shape is not None:
         point = Point.of_product(Shape(*shape))
+    work = parts.get("work")
+    if isinstance(work, dict) and work.get("joules"):
+        parts["energy"] = _energy_of(work)
     return {**parts, "point": msgspec.to_builtins(point)}
+
+
+def _energy_of(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the energy of a measurement whose file has it in the work, as until 2026-11-24.
+
+    The time of a launch is the energy over the power. Raises ValueError.
+    """
+    joules = msgspec.convert(work["joules"], Positive)
+    watts = msgspec.convert(work.get("watts"), Positive)
+    return {"joules": joules, "us": 1e6 * joules / watts}
 
 
 def _advice(path: Path) -> str:

@@ -118,4 +118,5 @@ def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
     tile: BM and BN
     """
     blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
-    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
+    fetched = blocks * (tile["BM"] + tile["BN"]) * shape.k
+    return 4 * shape.batch * (fetched + shape.m * shape.n)

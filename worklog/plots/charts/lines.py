@@ -16,6 +16,7 @@ from worklog.plots.marks.lines import FIRST, WIDE
 from worklog.plots.page import Chart, Margins, Texts, on_axes
 from worklog.plots.selection import in_order
 from worklog.plots.style import ACCENT, GREY, INK, MUTED, OTHER
+from worklog.problem import BATCH_AXIS
 from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
@@ -240,8 +241,8 @@ def _colours(data: LinesData) -> dict[str, str]:
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
-    """Return the values of a measurement's axes by name: M, N and K of a matrix product."""
-    return dict(zip("MNK", m.shape, strict=True)) if m.shape else m.axes
+    """Return the values of a measurement's axes by name: M, N, K and batch of a matrix product."""
+    return {**dict(m.point.axes), BATCH_AXIS: m.problem.batch} if m.shape else m.axes
 
 
 def _numbers(m: Measurement) -> dict[str, float]:
@@ -289,10 +290,11 @@ def _points(timed: list[Measurement], axis: str, quantity: str) -> tuple[Series,
 def _differing_axes(timed: Sequence[Measurement], axis: str) -> set[str]:
     """Return the other axes that differ, which lines are named after.
 
-    There are none if all measurements are matrix products.
+    Of matrix products, it can only be the batch: the lines are of squares.
     """
     if all(m.shape for m in timed):
-        return set()
+        batches = {m.problem.batch for m in timed}
+        return {BATCH_AXIS} - {axis} if len(batches) > 1 else set()
     names = set[str]()
     for m in timed:
         names |= _axes(m).keys()
