@@ -45,7 +45,12 @@ RESIDUAL = "residual"
 _RESIDUAL_NAMES = ("residual", "res", "skip")
 _READ_RESIDUAL_NAMES = ("d", "r")  # if they are only read; else they may be results
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
-SCALES = ("scale of A", "scale of B", "scale")
+SCALE_OF_A = "scale of A"
+SCALE_OF_B = "scale of B"
+# The addresses of a factor for each row of A, and for each column of B.
+ROW_SCALE = "row scale"
+COLUMN_SCALE = "column scale"
+SCALES = (SCALE_OF_A, SCALE_OF_B, "scale", ROW_SCALE, COLUMN_SCALE)
 OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
@@ -72,15 +77,24 @@ _MEANING = {
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 _BATCHES = ("batch", "batches", "batchcount", "batchsize", "numbatches", "nbatch", "nbatches")
 _MEANING |= dict.fromkeys(_BATCHES, BATCH)
+_STRIDES = ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride")
 _SPAN = {"A": "M * K", "B": "K * N", "C": "M * N"}  # elements of a matrix
 for _matrix, _span in _SPAN.items():
-    for _name in ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride"):
+    for _name in _STRIDES:
         _MEANING[_name.format(_matrix.lower())] = _span
 for _matrix in "ab":
     for _name in ("scale{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
         _MEANING[_name.format(_matrix)] = f"scale of {_matrix.upper()}"
 _MEANING |= {"scale": "scale", "descale": "scale"}
 _BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
+# Operands with a distance of their own between the products of a batch, by its name.
+_STRIDE_OF = dict[str, str]()
+_STRIDE_SPAN = {BIAS: "N", ROW_BIAS: "M", RESIDUAL: "M * N"}
+_STRIDED = {**_BIAS_NAMES, **dict.fromkeys((*_RESIDUAL_NAMES, *_READ_RESIDUAL_NAMES), RESIDUAL)}
+for _operand_name, _operand_value in _STRIDED.items():
+    for _name in _STRIDES:
+        _STRIDE_OF[_name.format(_operand_name)] = _operand_value
+        _MEANING[_name.format(_operand_name)] = _STRIDE_SPAN[_operand_value]
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Vectors that a kernel may read in a matrix, and the format of their elements.
@@ -126,9 +140,20 @@ class Operand:
         """Whether it is added, and not a factor."""
         return self.name not in SCALES
 
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has a number for each row or for each column."""
+        return self.name in (*BIASES, ROW_SCALE, COLUMN_SCALE)
+
     def length(self, shape: Shape) -> int:
         """Return the number of elements at a shape."""
-        lengths = {BIAS: shape.n, ROW_BIAS: shape.m, RESIDUAL: shape.m * shape.n}
+        lengths = {
+            BIAS: shape.n,
+            ROW_BIAS: shape.m,
+            RESIDUAL: shape.m * shape.n,
+            ROW_SCALE: shape.m,
+            COLUMN_SCALE: shape.n,
+        }
         return lengths.get(self.name, 1)
 
     def neutral(self, shape: Shape) -> Float32:
@@ -314,14 +339,29 @@ def is_leading_dimension(parameter: Parameter) -> bool:
 
 
 def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
-    """Return the matrix of each distance between the matrices of a batch, by place."""
+    """Return the matrix or the operand of each distance between those of a batch, by place.
+
+    A residual or a bias whose distance has another value than its length is one for all products.
+    """
     matrices = {span: matrix for matrix, span in _SPAN.items()}
     strides = dict[int, str]()
     for place, (parameter, value) in enumerate(zip(declared, values, strict=True)):
         span = value.removeprefix(WIDE)
-        if "stride" in parameter.name.lower() and span in matrices:
+        operand = stride_of(parameter)
+        if operand:
+            if span == _STRIDE_SPAN[operand]:
+                strides[place] = operand
+        elif "stride" in parameter.name.lower() and span in matrices:
             strides[place] = matrices[span]
     return strides
+
+
+def stride_of(parameter: Parameter) -> str:
+    """Return the operand between whose products a parameter is the distance, by its name.
+
+    "" for other parameters, also for a matrix' distance.
+    """
+    return "" if parameter.pointer else _STRIDE_OF.get(_plain(parameter.name), "")
 
 
 def turned(
@@ -487,6 +527,7 @@ def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     no_sizes = ("alpha", "beta", BATCH, *SCALES, *_SPAN.values())
     for parameter in declared:
         is_number = not parameter.pointer and parameter.type != MAP_TYPE
+        is_number = is_number and not stride_of(parameter)
         if is_number and _MEANING.get(_plain(parameter.name)) not in no_sizes:
             numbers.append(parameter)
     return numbers
