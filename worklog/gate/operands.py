@@ -53,7 +53,7 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
     parts = parts_of(factors[0].astype(np.float64) @ factors[1], alpha, old, values, types.epilogue)
     names = " and ".join([*values, *filter(None, [types.epilogue])])
     launch = f"at {shape} with alpha = {alpha:g}, and {names}"
-    result = _launched(subject, Buffers(memory, *factors), alpha, old, values)
+    result = launched(subject, Buffers(memory, *factors), alpha, old, values)
     if result.trespass:
         return failed(EPILOGUE, f"{launch}: {result.trespass}")
     wrong_count = int((~is_near(result.c, parts.result, types)).sum())
@@ -85,7 +85,7 @@ def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:
     parts = parts_of(a.astype(np.float64) @ b, alpha, old, values, types.epilogue)
     sizes = {name: np.abs(numbers) for name, numbers in values.items()}
     magnitudes = parts_of(np.abs(a).astype(np.float64) @ np.abs(b), alpha, old, sizes, "").sums
-    result = _launched(subject, Buffers(memory, a, b), alpha, old, values)
+    result = launched(subject, Buffers(memory, a, b), alpha, old, values)
     launch = f"at {shape} with {' and '.join(values) or types.epilogue} of all bits"
     if result.trespass:
         return failed(EPILOGUE, f"{launch}: {result.trespass}")
@@ -192,7 +192,7 @@ def _nan(
     with_nan = a.copy()
     with_nan[row] = np.nan
     buffers = Buffers(memory, with_nan, b)
-    result = _launched(subject, buffers, parts.alpha, parts.old.astype(np.float32), values)
+    result = launched(subject, buffers, parts.alpha, parts.old.astype(np.float32), values)
     is_other = np.arange(len(a)) != row
     if not is_near(result.c, parts.result, subject.types)[is_other].all():
         return "another row is wrong", ""
@@ -203,7 +203,7 @@ def _nan(
     return "its row of C is neither NaN nor 0", ""
 
 
-def _launched(
+def launched(
     subject: Loaded, buffers: Buffers, alpha: float, old: Float32, values: Mapping[str, Float32]
 ) -> LaunchResult:
     """Return the result of one launch with operands; those behind addresses have NaN around."""

@@ -27,6 +27,7 @@ from worklog.gate import (
     exact,
     integers,
     kept_state,
+    large_sums,
     leading,
     norms,
     operands,
@@ -234,6 +235,8 @@ class SgemmChecker(Checker):
             yield self._at_small_shapes(batch.check_batch, subject, part=13)
         if subject.kernel.operands and not self.types.epilogue:
             yield self._at_small_shapes(operands.check_operands, subject, part=14)
+        if self.types.has_eight_bits:
+            yield self._at_small_shapes(large_sums.check_large_sums, subject, part=15)
         if self.device.source != "emulated":
             return
         # Here: it imports the emulator, which a GPU's check doesn't need.
