@@ -18,11 +18,11 @@ from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.operands import SMALL, drawn, product_factors
 from worklog.gate.parts import Parts, cause, is_near, parts_of
-from worklog.kernel import WIDE, Buffer, Kernel, Loaded
-from worklog.kernel.signature import RESIDUAL
+from worklog.kernel import RESIDUAL, WIDE, Buffer, Kernel, Loaded
 from worklog.problem import Float32, Shape
 from worklog.problem.formats import Format
 from worklog.runs import Stage, failed, passed
+from worklog.runs.text import before_lines
 
 BATCH = "batch"
 PRODUCTS = 5
@@ -42,24 +42,8 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     launch = f"{PRODUCTS} products of {batch.shape} with {batch.epilogue}"
     mistake = batch.mistake(batch.gaps)
     if mistake:
-        return failed(BATCH, f"{launch}: {before_code(mistake, _wrong_stride(batch))}")
-    far_names = [name for name in batch.gaps if batch.is_wide(name)]
-    apart = ", apart" if batch.strides else ""
-    if not far_names:
-        return passed(BATCH, f"right in {launch}{apart}")
-    if memory.device.source != "emulated":
-        note = "the emulator also launches matrices 2^32 elements apart"
-        return passed(BATCH, f"right in {launch}{apart}; {note}")
-    # Here: it imports the emulator, which a GPU's check doesn't need.
-    from worklog.gate.far_products import check_far_products
-
-    return check_far_products(batch, far_names, near=f"right in {launch}{apart}")
-
-
-def before_code(mistake: str, addition: str) -> str:
-    """Return a mistake with an addition, in front of a line of code behind it."""
-    first, newline, lines = mistake.partition("\n")
-    return f"{first}{addition}{newline}{lines}"
+        return failed(BATCH, f"{launch}: {before_lines(mistake, _wrong_stride(batch))}")
+    return passed(BATCH, f"right in {launch}{', apart' if batch.strides else ''}")
 
 
 def _wrong_stride(batch: Batch) -> str:
@@ -167,12 +151,6 @@ class Batch:
         spans = {row.name: row.span for row in self.rows({}, PRODUCTS)}
         stride = max(spans[name] for name in self.strides) + GAPS["C"]
         return {name: stride - spans[name] for name in self.strides}
-
-    def is_wide(self, name: str) -> bool:
-        """Return whether the kernel takes a distance as 64 bits."""
-        kernel = self.subject.kernel
-        places = [place for place, named in kernel.batch_strides.items() if named == name]
-        return all(kernel.arguments[place].startswith(WIDE) for place in places)
 
     def stride_names(self, names: Sequence[str]) -> list[str]:
         """Return the parameters for the distances of some names."""

@@ -6,39 +6,47 @@ than two near ones do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate.batch import BATCH, Batch, Gaps, before_code
-from worklog.kernel import Buffer
+from worklog.gate.batch import Batch, Gaps
+from worklog.gate.guarded_buffer import Memory
+from worklog.kernel import WIDE, Buffer, Loaded
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Float32
 from worklog.runs import Stage, failed, passed
+from worklog.runs.text import before_lines
 
+FAR_PRODUCTS = "far products"
 PRODUCTS = 2
 FAR = 2**32  # elements, so that no offset of 32 bits reaches the second product
 
 
-def check_far_products(batch: Batch, names: Sequence[str], *, near: str) -> Stage:
+def check_far_products(subject: Loaded, memory: Memory) -> Stage | None:
     """Launch two products whose matrices lie far apart.
 
-    names: of the matrices and operands whose distances the kernel takes as 64 bits
-    near: what was right before, in words
+    None for a kernel that takes no distance as 64 bits.
     """
+    kernel = subject.kernel
+    names = list[str]()
+    for place, name in kernel.batch_strides.items():
+        if kernel.arguments[place].startswith(WIDE):
+            names.append(name)
+    if not names:
+        return None
+    batch = Batch(subject, memory)
     launch = f"{PRODUCTS} products of {batch.shape} whose matrices lie 2^32 elements apart"
     try:
         mistake = _mistake(batch, dict.fromkeys(names, FAR))
         if not mistake:
-            return passed(BATCH, f"{near}, and in {launch}")
+            return passed(FAR_PRODUCTS, f"right in {launch}")
         wrong_names = [name for name in names if _mistake(batch, {name: FAR})]
     except OutOfMemory as error:
-        detail = f"matrices 2^32 elements apart were not launched: {error}"
-        return passed(BATCH, f"{near}; {detail}", note=detail)
+        detail = f"not launched: {launch}: {error}"
+        return passed(FAR_PRODUCTS, detail, note=detail)
     parameters = " and ".join(batch.stride_names(wrong_names or names))
     addition = f": an offset with {parameters} isn't computed in 64 bits"
-    return failed(BATCH, f"{launch}: {before_code(mistake, addition)}")
+    return failed(FAR_PRODUCTS, f"{launch}: {before_lines(mistake, addition)}")
 
 
 def _mistake(batch: Batch, gaps: Gaps) -> str:

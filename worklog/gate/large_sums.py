@@ -59,7 +59,7 @@ def check_large_sums(subject: Loaded, memory: Memory) -> Stage:
 
 
 def _limit_in_words(c: Float32, parts: Parts, types: Types) -> str:
-    """Return at which limit a kernel keeps its sums, on both sides or above, after a colon, or ""."""
+    """Return the limit of a kernel's sums, on both sides or above, after a colon, or ""."""
     for limit in LIMITS:
         for limited in (np.clip(parts.product, -limit, limit), np.minimum(parts.product, limit)):
             if is_near(c, replace(parts, product=limited).result, types).all():

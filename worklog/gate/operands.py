@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from worklog.errors import LaunchFailed
 from worklog.gate import exact
 from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, Memory
-from worklog.gate.parts import GELU_ERROR, Parts, cause, is_near, parts_of
-from worklog.kernel import Loaded
-from worklog.kernel.signature import Operand
+from worklog.gate.parts import GELU_ERROR, OTHER_DIMENSION, Parts, cause, is_near, parts_of
+from worklog.kernel import (
+    BIAS,
+    ROW_BIAS,
+    SCALE_OF_A,
+    SCALE_OF_B,
+    VECTOR_OF_SCALE,
+    Loaded,
+    Operand,
+)
 from worklog.problem import Float32, Float64, Shape
 from worklog.problem.formats import FLOAT32, Format, Types
 from worklog.runs import Stage, failed, passed
@@ -37,6 +46,14 @@ SMALL_VECTOR_SCALES = (0.5, 1.0, 2.0)
 TILES = Shape(131, 1101, 9)
 SIGNED_SCALES = {"scale of A": -0.7431, "scale of B": 1.3127, "scale": -0.5819}
 ROUNDING = 2.0**-20  # of FP32 sums of a few terms, relative to their magnitudes
+# Of an operand whose elements a kernel reads in another number.
+READINGS = {BIAS: ROW_BIAS, ROW_BIAS: BIAS, **VECTOR_OF_SCALE}
+ADVICE = {
+    BIAS: OTHER_DIMENSION[BIAS],
+    ROW_BIAS: OTHER_DIMENSION[ROW_BIAS],
+    SCALE_OF_A: "the scale of A has a number for each row: state // scale of A: per row",
+    SCALE_OF_B: "the scale of B has a number for each column: state // scale of B: per column",
+}
 NAN_TO_ZERO = "makes NaN 0, as fmaxf does"
 
 
@@ -68,6 +85,28 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
             return failed(EPILOGUE, f"{launch}, and NaN in a row of A: {mistake}")
     failure = None if types.c.is_integer else _check_all_bits(subject, memory)
     return failure or passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
+
+
+def other_reading(subject: Loaded, memory: Memory) -> str:
+    """Return what to state of a kernel that reads behind a bias or a scale; "" for nothing.
+
+    It is right if the bias is along the other dimension, or the scale is a vector.
+    """
+    kernel = subject.kernel
+    names = [operand.name for operand in kernel.operands if operand.name in READINGS]
+    for count in range(1, len(names) + 1):
+        for chosen in combinations(names, count):
+            read = [READINGS[name] if name in chosen else name for name in kernel.arguments]
+            if len({*read}) < len({*kernel.arguments}):
+                continue
+            other = Loaded(replace(kernel, arguments=tuple(read)), memory.device)
+            try:
+                stage = check_operands(other, memory)
+            except LaunchFailed:
+                continue
+            if stage.passed:
+                return "; ".join(ADVICE[name] for name in chosen)
+    return ""
 
 
 def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:

@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from worklog.gate.exact import Which
-from worklog.kernel.signature import (
+from worklog.kernel import (
     BIAS,
     COLUMN_SCALE,
     RESIDUAL,

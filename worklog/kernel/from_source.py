@@ -12,7 +12,7 @@ from typing import Any
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature, stated, tensor_map
+from worklog.kernel import near, scales, signature, stated, tensor_map
 from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
@@ -312,6 +312,8 @@ def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _Paramet
             defined,
             mapped=tensor_map.matrices_in_comments(text),
         )
+        if not request.args:
+            arguments = scales.with_vector_scales(arguments, defined, unit, request.source)
         passed = dict[int, str]()
         exchanged = ""
         if not request.args:

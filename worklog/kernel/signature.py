@@ -83,9 +83,13 @@ for _matrix, _span in _SPAN.items():
     for _name in _STRIDES:
         _MEANING[_name.format(_matrix.lower())] = _span
 for _matrix in "ab":
-    for _name in ("scale{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
+    for _name in ("scale{}", "scales{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
         _MEANING[_name.format(_matrix)] = f"scale of {_matrix.upper()}"
 _MEANING |= {"scale": "scale", "descale": "scale"}
+_VECTOR_SCALE_NAMES = {
+    **dict.fromkeys(("rowscale", "rowscales", "tokenscale", "tokenscales"), ROW_SCALE),
+    **dict.fromkeys(("colscale", "colscales", "channelscale", "channelscales"), COLUMN_SCALE),
+}
 _BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
 # Operands with a distance of their own between the products of a batch, by its name.
 _STRIDE_OF = dict[str, str]()
@@ -543,12 +547,15 @@ def _operand(parameter: Parameter) -> str:
 
     A matrix D or R is a residual if it is only read. Else it may be a result.
     """
-    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale|res|skip)", "", _plain(parameter.name))
+    names = "bias|rowbias|colbias|scale|rowscale|colscale|res|skip"
+    plain = re.sub(rf"^{_AFFIX}(?={names})", "", _plain(parameter.name))
     is_read_residual = plain in _READ_RESIDUAL_NAMES and parameter.const
     if plain in _RESIDUAL_NAMES or is_read_residual:
         return RESIDUAL
     meaning = _MEANING.get(plain, "")
-    return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
+    if meaning in SCALES:
+        return meaning
+    return _VECTOR_SCALE_NAMES.get(plain, _BIAS_NAMES.get(plain, ""))
 
 
 def named(
