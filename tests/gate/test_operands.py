@@ -82,3 +82,29 @@ def test_a_bias_of_rows_that_is_read_by_columns_is_named():
     failure = verdict(Kernel.from_source(source.replace("bias[col]", "row_bias[col]"))).failed
     assert failure is not None and "it is the bias of a column" in failure.detail, failure
     assert verdict(Kernel.from_source(source.replace("bias[col]", "row_bias[row]"))).accepted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "layout"),
+    [
+        ("", "", "bfloat16, B by columns, with relu"),
+        ("weight[col * K + k]", "weight[k * N + col]", "bfloat16, with relu"),
+    ],
+)
+def test_a_layers_names_are_read_and_its_weights_layout_is_found(old, new, layout):
+    checked = check(kernel("linear", old, new), on="emulated", seed=1, quick=True)
+    assert checked.verdict.accepted, checked.verdict.reason
+    assert f"on {layout} for M" in checked.verdict.result
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("k < K;", "k < K - 1;"), ("sum = bias[col]", "sum = 0"), ("fmaxf", "fminf")]
+)
+def test_wrong_layers_fail(old, new):
+    assert not verdict(kernel("linear", old, new)).accepted
+
+
+def test_an_unclear_order_with_a_bias_is_refused_with_the_bias_named():
+    source = kernel("linear").source.replace("* x,", "* p,").replace("x[row", "p[row")
+    with pytest.raises(BadSetting, match=r"for each \?: --args '\?,\?,bias,\?,M,N,K'"):
+        check(Kernel.from_source(source), on="emulated", seed=1, quick=True)

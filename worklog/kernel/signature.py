@@ -62,6 +62,12 @@ _MAP_WORDS = {
 }
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
+# The matrices of a layer, as PyTorch names them: F.linear(x, weight, bias).
+_LAYER_NAMES = {
+    **dict.fromkeys(("x", "inp", "input"), "A"),
+    **dict.fromkeys(("w", "weight", "weights"), "B"),
+    **dict.fromkeys(("y", "out", "output"), "C"),
+}
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
 _MEANING = {
     "m": "M",
@@ -75,6 +81,7 @@ _MEANING = {
     "ha": "M",
 }
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+_MEANING |= {"infeatures": "K", "outfeatures": "N"}
 _BATCHES = ("batch", "batches", "batchcount", "batchsize", "numbatches", "nbatch", "nbatches")
 _MEANING |= dict.fromkeys(_BATCHES, BATCH)
 _STRIDES = ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride")
@@ -435,7 +442,7 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
         except BadSetting as error:
             raise BadSetting(
                 f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
-                f"{', '.join(SGEMM_ARGUMENTS)}, and no integer"
+                f"{', '.join((*SGEMM_ARGUMENTS, *OPERANDS))}, and no integer"
             ) from error
     if len(declared) != len(names):
         raise BadSetting(
@@ -506,7 +513,8 @@ def _by_name(
             )
         raise UnclearOrder(
             f"{file}: {function}({names}): the names don't say which parameter is which: "
-            f"give one of {', '.join(SGEMM_ARGUMENTS)} for each ?: --args '{template}'"
+            f"give one of {', '.join((*SGEMM_ARGUMENTS, *OPERANDS))} for each ?: "
+            f"--args '{template}'"
         )
     return values
 
@@ -568,9 +576,12 @@ def named(
     mapped: as for order
     """
     numbers = _numbers(declared)
+    has_layer = is_layer(declared)
     values = []
     for parameter in declared:
-        if parameter.type == MAP_TYPE:
+        if has_layer and _layer_matrix(parameter):
+            values.append(_layer_matrix(parameter))
+        elif parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
             values.append(matrix_of(parameter.name) or _operand(parameter))
@@ -587,6 +598,19 @@ def matrix_of(name: str) -> str:
     """Return A, B or C for a matrix's name such as d_A, "" for another name."""
     matrix = _MATRIX.fullmatch(name)
     return matrix[1].upper() if matrix else ""
+
+
+def is_layer(declared: Sequence[Parameter]) -> bool:
+    """Return whether the matrices have a layer's names: x, weight and out, for example."""
+    pointers = [parameter for parameter in declared if parameter.pointer]
+    matrices = [_layer_matrix(parameter) for parameter in pointers if not _operand(parameter)]
+    return sorted(matrices) == [*MATRICES]
+
+
+def _layer_matrix(parameter: Parameter) -> str:
+    """Return the matrix of an address with a layer's name such as d_weight; "" for others."""
+    plain = re.sub(r"^(d|dev|device|gpu)_", "", parameter.name.lower())
+    return _LAYER_NAMES.get(plain, "") if parameter.pointer else ""
 
 
 def matrix_of_map(name: str) -> str:
