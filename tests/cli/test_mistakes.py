@@ -347,7 +347,8 @@ MISTAKES = [
     ("check mine.cu --problem softmax --grid 1", "--grid is for the ladder's SGEMM: omit it"),
     ("run --problem softmax", "--problem needs a solution"),
     ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
-    ("check mine.cu --dtype float16", "--dtype needs --problem"),
+    ("check mine.cu --dtype float16", "--dtype needs --problem: the formats"),
+    ("check mine.cu --dtype tf32", "--dtype needs --problem: for float matrices.*--class tf32"),
     ("run --case 'n=*'", "--case needs --problem"),
     ("run --shapes 6 --size 512", "--shapes draws the sizes"),
     (

@@ -107,6 +107,7 @@ def test_right_kernels_pass_and_the_verdict_names_the_formats(name):
         ("int8_scaled", "sum.y += a * b.y", "sum.y += a * b.x"),
         # Right with small integers, positive powers of two, in the first tile, or in few products.
         ("bias_relu", "bias[col]", "bias[col % 64]"),
+        ("bias_relu", "bias[col]", "(col == 1000 ? 0 : bias[col])"),
         ("bias_relu", "bias[col]", "rintf(4096 * bias[col]) / 4096"),
         ("int8_scaled", "scale_a * *scale_b", "fabsf(scale_a * *scale_b)"),
         ("int8_scaled", "scale * sum.x", "(int)(scale * sum.x)"),
@@ -199,6 +200,19 @@ def test_an_activation_of_x_less_that_of_minus_x_is_x(epilogue):
 def test_mistakes_with_integers_are_named(name, old, new, cause):
     failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
     assert failure is not None and cause in failure.detail, failure
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "limit"),
+    [
+        ("e4m3", "scale_b * sum", "scale_b * fminf(sum, 448.0f * 448.0f)", "200,704"),
+        ("e4m3", "scale_b * sum", "scale_b * fmaxf(fminf(sum, 65504.0f), -65504.0f)", "65,504"),
+        ("e5m2", "float(sum));", "fminf(float(sum), 65504.0f));", "65,504"),
+    ],
+)
+def test_limited_sums_of_8_bit_floats_are_named(name, old, new, limit):
+    failure = check(kernel(name, old, new), on="emulated", seed=1, quick=True).verdict.failed
+    assert failure is not None and f"limited to {limit}" in failure.detail, failure
 
 
 @pytest.mark.parametrize(

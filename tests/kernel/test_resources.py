@@ -18,6 +18,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, Compiled, InstructionMix, shared_widths
+from worklog.problem.formats import E4M3, Types
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE, MASKS = KINDS
 MMA = """float d[4] = {};
@@ -142,6 +143,13 @@ def test_products_of_8_bit_floats_are_below_every_class(claimed):
         f"{claimed} is claimed, and the code multiplies 8-bit floats (e4m3, e5m2), which are less "
         "precise than every precision class"
     ]
+
+
+def test_no_claim_is_named_of_8_bit_matrices_whose_user_claims_nothing():
+    types = Types(E4M3, E4M3)
+    for mix in (InstructionMix({}), InstructionMix({TENSOR: 1}, ("e4m3", "e4m3"))):
+        assert mix.warnings(types.default_precision, types) == []
+    assert InstructionMix({}).warnings("bf16", types)
 
 
 def test_the_ladder_is_plain_fp32():

@@ -28,7 +28,7 @@ from worklog.errors import BadSetting, install_command
 from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS
 from worklog.kernel.by_name import DEFAULTS, OPTIONS
-from worklog.problem import PROBLEMS, Shape
+from worklog.problem import CLASSES, PROBLEMS, Shape
 from worklog.runs import Run
 from worklog.runs.files import require_writable, write_bytes, write_text
 from worklog.runs.text import WIDTH, Table
@@ -347,12 +347,17 @@ def solution_of(
 
 
 def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:
-    """Raise BadSetting for --dtype or --case without --problem."""
-    if dtype or cases:
-        raise BadSetting(
-            f"{'--dtype' if dtype else '--case'} needs --problem: the ladder is FP32, its cases "
-            "are sizes"
-        )
+    """Raise BadSetting for --dtype or --case without --problem.
+
+    A format of matrices gets the advice that a product needs.
+    """
+    if dtype:
+        advice = "the formats of A, B and C are the types of the kernel's parameters"
+        if dtype in CLASSES:
+            advice = f"for float matrices whose products are in {dtype}: --class {dtype}"
+        raise BadSetting(f"--dtype needs --problem: {advice}")
+    if cases:
+        raise BadSetting("--case needs --problem: the cases of the ladder are sizes")
 
 
 def live_wanted(**live_options: object) -> bool:

@@ -1,28 +1,35 @@
 """The stage for several products in one launch: their matrices lie apart, with poison between.
 
-Elsewhere the gate launches one product. A kernel that computes the first one alone, or takes the
-wrong distance between matrices, is right there.
+Elsewhere the gate launches one product. A kernel that computes the first one alone, takes the
+wrong distance between matrices, or has a bias, alpha or an activation in the first product alone is
+right there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gate import exact
 from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.kernel import WIDE, Kernel, Loaded, Runnable
+from worklog.gate.operands import SMALL, drawn, product_factors
+from worklog.gate.parts import Parts, cause, is_near, parts_of
+from worklog.kernel import RESIDUAL, WIDE, Buffer, Kernel, Loaded
 from worklog.problem import Float32, Shape
+from worklog.problem.formats import Format
 from worklog.runs import Stage, failed, passed
+from worklog.runs.text import before_lines
 
 BATCH = "batch"
 PRODUCTS = 5
-# Elements between the matrices of a batch: whole vectors stay aligned, and each is another number.
-GAPS = {"A": 32, "B": 64, "C": 96}
+# Elements between the matrices of a batch, beyond what 16 bits count. Whole vectors stay aligned,
+# and each is another number. Operands have those of C.
+GAPS = {"A": 2**16 + 32, "B": 2**16 + 64, "C": 2**16 + 96}
+Gaps = Mapping[str, int]  # elements between two matrices or operands, by name
 
 
 def check_batch(subject: Loaded, memory: Memory) -> Stage:
@@ -31,94 +38,267 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     If the kernel takes the distances between the matrices, they are larger than the matrices; NaN
     lies between those of A and B, and what lies between those of C must stay.
     """
-    kernel = subject.kernel
-    strides = kernel.batch_strides
-    gaps = {name: GAPS[name] if name in strides.values() else 0 for name in GAPS}
-    batched = _spread(kernel, gaps).load(memory.device)
-    shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
-    pairs = [
-        exact.family("E1", shape, memory.rng, subject.claim, headroom=exact.HEADROOM)
-        for _ in range(PRODUCTS)
-    ]
-    old = [small_old_c(subject, shape, memory.rng) for _ in range(PRODUCTS)]
-    alpha = 3.0 if subject.domain.alpha else 1.0
-    launch = f"{PRODUCTS} products of {shape} with alpha = {alpha:g}"
-    matrices = _Matrices(memory, pairs, gaps)
-    try:
-        written = matrices.launch(batched, shape, alpha, old)
-    except LaunchFailed as error:
-        return failed(BATCH, f"{launch}: {error}")
-    if trespass := matrices.buffers.trespass():
-        return failed(BATCH, f"{launch}: {trespass}")
-    area = shape.m * shape.n
-    if (written[:, area:] != matrices.buffers.sentinel).any():
-        return failed(BATCH, f"{launch}: it wrote between the matrices of C")
-    expected = [
-        alpha * (a.astype(np.float64) @ b) + c for (a, b), c in zip(pairs, old, strict=True)
-    ]
-    wrong = (written[:, :area] != np.reshape(expected, (PRODUCTS, area))).any(axis=1)
-    if wrong.any():
-        numbers = " and ".join(str(number + 1) for number in np.flatnonzero(wrong))
-        return failed(
-            BATCH, f"{launch}: product {numbers} of {PRODUCTS} is wrong", int(wrong.sum())
+    batch = Batch(subject, memory)
+    launch = f"{PRODUCTS} products of {batch.shape} with {batch.epilogue}"
+    mistake = batch.mistake(batch.gaps)
+    if mistake:
+        return failed(BATCH, f"{launch}: {before_lines(mistake, _wrong_stride(batch))}")
+    return passed(BATCH, f"right in {launch}{', apart' if batch.strides else ''}")
+
+
+def _wrong_stride(batch: Batch) -> str:
+    """Return which distance between matrices a kernel doesn't follow, after a colon, or "".
+
+    It is found by launches in which the distance of one name alone differs from a launch in which
+    all products are right: without gaps, or with equal distances.
+    """
+    is_lost = batch.memory.device.source == "live" and batch.has_fault
+    if not batch.strides or is_lost:
+        return ""
+    for gaps, situation in (
+        ({}, "without gaps between the matrices"),
+        (batch.gaps_for_equal_strides(), "if all distances are equal"),
+    ):
+        if batch.mistake(gaps):
+            continue
+        wrong_names = list[str]()
+        for name in batch.strides:
+            longer = gaps.get(name, 0) + batch.gap_of(name)
+            if batch.mistake({**gaps, name: longer}):
+                wrong_names.append(name)
+        if wrong_names:
+            return _in_words(batch, wrong_names, situation)
+    return ""
+
+
+def _in_words(batch: Batch, names: Sequence[str], situation: str) -> str:
+    """Return the distances that a kernel doesn't follow, after a colon.
+
+    names: of the matrices and operands
+    situation: in which all products are right
+    """
+    parameters = " and ".join(batch.stride_names(names))
+    verb = "isn't" if len(names) == 1 else "aren't"
+    return (
+        f": {parameters} {verb} the distance that is taken (all are right {situation}, "
+        f"and wrong with a larger distance in {' or '.join(names)} alone)"
+    )
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The inputs of one product, and the parts of its result."""
+
+    factors: tuple[Float32, Float32]
+    old: Float32  # C before the launch
+    values: Mapping[str, Float32]  # of the operands
+    parts: Parts
+
+
+class Batch:
+    """The products of a batch, and launches of them.
+
+    gaps: the usual elements between two matrices or operands, by name
+    strides: the parameters for the distances between two matrices or operands, by name
+    has_fault: whether the last launch failed
+    """
+
+    def __init__(self, subject: Loaded, memory: Memory) -> None:
+        self.subject = subject
+        self.memory = memory
+        self.has_fault = False
+        self.shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
+        self.alpha = 3.0 if subject.domain.alpha else 1.0
+        self.shared = drawn(subject, self.shape, memory.rng)
+        self.own_operands = subject.kernel.operands_of_each_product
+        self.products = [self._drawn() for _ in range(PRODUCTS)]
+        declared = subject.kernel.definition.parameters
+        self.strides = {
+            name: declared[place].name for place, name in subject.kernel.batch_strides.items()
+        }
+        self.gaps = {name: self.gap_of(name) for name in self.strides}
+        self.formats: dict[str, Format] = dict(zip("ABC", subject.types.formats, strict=True))
+        for operand in subject.kernel.operands:
+            if operand.format is not None:
+                self.formats[operand.name] = operand.format
+
+    def _drawn(self) -> _Product:
+        """Return a product with an operand of its own where each product has one."""
+        subject = self.subject
+        rng = self.memory.rng
+        a, b = product_factors(subject, self.shape, rng)
+        own = drawn(subject, self.shape, rng)
+        values = {name: (own if name in self.own_operands else self.shared)[name] for name in own}
+        old = small_old_c(subject, self.shape, rng)
+        epilogue = subject.types.epilogue
+        if epilogue:
+            old = np.clip(old, -SMALL, SMALL)
+        parts = parts_of(a.astype(np.float64) @ b, self.alpha, old, values, epilogue)
+        return _Product((a, b), old, values, parts)
+
+    @property
+    def epilogue(self) -> str:
+        """Alpha, the operands and the activation, in words."""
+        names = [f"alpha = {self.alpha:g}", *self.shared, self.subject.types.epilogue]
+        return " and ".join(filter(None, names))
+
+    def gap_of(self, name: str) -> int:
+        """Return the usual gap between two matrices or operands of a name."""
+        return GAPS.get(name, GAPS["C"])
+
+    def gaps_for_equal_strides(self) -> Gaps:
+        """Return gaps with which the distances of all matrices are equal."""
+        spans = {row.name: row.span for row in self.rows({}, PRODUCTS)}
+        stride = max(spans[name] for name in self.strides) + GAPS["C"]
+        return {name: stride - spans[name] for name in self.strides}
+
+    def stride_names(self, names: Sequence[str]) -> list[str]:
+        """Return the parameters for the distances of some names."""
+        return [self.strides[name] for name in names]
+
+    def mistake(self, gaps: Gaps) -> str:
+        """Launch all products, and describe what is wrong; "" for nothing."""
+        rows = self.rows(gaps, PRODUCTS)
+        inputs = [row for row in rows if row.name != "C"]
+        [of_c] = [row for row in rows if row.name == "C"]
+        contents: list[tuple[str, Float32 | int]] = [
+            (row.name, row.in_memory(row.format.poison)) for row in inputs
+        ]
+        contents.append(("C", of_c.format.nbytes(of_c.size)))
+        buffers = GuardedBuffers(self.memory, contents, formats=self.formats)
+        buffers.poison()
+        device = self.memory.device
+        views: dict[str, Buffer] = {}
+        for row, array in zip((*inputs, of_c), buffers.arrays, strict=True):
+            views[row.name] = device.view(array.inner, 0, row.size)
+        device.overwrite(views["C"], of_c.in_memory(buffers.sentinel))
+        try:
+            self.launch(gaps, PRODUCTS, views)
+            written = device.download(views["C"]).reshape(PRODUCTS, -1)
+            trespass = buffers.trespass()
+        except LaunchFailed as error:
+            self.has_fault = True
+            return str(error)
+        if trespass:
+            return trespass
+        if (written[:, of_c.span :] != buffers.sentinel).any():
+            return "it wrote between the matrices of C"
+        return self.wrong_products(written[:, : of_c.span])
+
+    def rows(self, gaps: Gaps, count: int) -> list[Row]:
+        """Return the matrices and the operands behind addresses of so many products."""
+        products = self.products[:count]
+        factors = [self.memory.types.laid_out(*product.factors) for product in products]
+        matrices: dict[str, list[Float32]] = {
+            "A": [a for a, _ in factors],
+            "B": [b for _, b in factors],
+            "C": [product.old for product in products],
+        }
+        for operand in self.subject.kernel.operands:
+            if operand.name in self.own_operands:
+                matrices[operand.name] = [product.values[operand.name] for product in products]
+            elif operand.format is not None:
+                matrices[operand.name] = [self.shared[operand.name]]
+        rows = list[Row]()
+        for name, of_name in matrices.items():
+            # A residual without a distance of its own lies as C does.
+            follows_c = name == RESIDUAL and len(of_name) > 1 and name not in self.strides
+            gap = gaps.get("C" if follows_c else name, 0)
+            rows.append(Row(name, of_name, gap, self.formats[name]))
+        return rows
+
+    def launch(self, gaps: Gaps, count: int, views: Mapping[str, Buffer]) -> None:
+        """Launch so many products. Raises LaunchFailed.
+
+        views: memory by the name of a matrix or an operand
+        """
+        loaded = _spread(self.subject.kernel, gaps).load(self.memory.device)
+        assert isinstance(loaded, Loaded)
+        arguments = dict[str, Any]()
+        for operand in self.subject.kernel.operands:
+            arguments[operand.name] = self.shared[operand.name][0]
+            if operand.name in views:
+                arguments[operand.name] = views[operand.name]
+        loaded.use_operands(arguments)
+        a, b, c = (views[name] for name in "ABC")
+        beta = 1.0 if self.subject.domain.beta else 0.0
+        shape = replace(self.shape, batch=count)
+        self.memory.launch(loaded, shape, self.alpha, a, b, beta, c, is_raw=True)
+
+    def wrong_products(self, written: Float32) -> str:
+        """Return which products are wrong, and a mistake that makes them so; "" for none.
+
+        written: C of each product as a row
+        """
+        types = self.subject.types
+        numbers = list[str]()
+        causes = dict[str, None]()
+        for number, row in enumerate(written):
+            parts = self.products[number].parts
+            c = row.reshape(parts.product.shape)
+            if not is_near(c, parts.result, types).all():
+                numbers.append(str(number + 1))
+                causes[cause(c, parts, types) or self._first_residual(c, parts)] = None
+        if not numbers:
+            return ""
+        verb = "is" if len(numbers) == 1 else "are"
+        common_cause = next(iter(causes)) if len(causes) == 1 else ""
+        return f"product {' and '.join(numbers)} of {len(written)} {verb} wrong{common_cause}"
+
+    def _first_residual(self, c: Float32, parts: Parts) -> str:
+        """Return the mistake of a kernel that adds the first residual to each product, or ""."""
+        first = self.products[0].parts.added
+        if RESIDUAL not in self.own_operands:
+            return ""
+        with_first = parts.with_added(RESIDUAL, first[RESIDUAL])
+        if not is_near(c, with_first.result, self.subject.types).all():
+            return ""
+        return (
+            ": the residual of the first product is added to each. If one residual is for all "
+            "products, give it a parameter stride_residual, and 0 for that in --args"
         )
-    return passed(BATCH, f"right in {launch}{', apart' if strides else ''}")
 
 
-def _spread(kernel: Kernel, gaps: Mapping[str, int]) -> Kernel:
+@dataclass(frozen=True)
+class Row:
+    """The matrices or operands of one name, one behind the other in memory.
+
+    gap: elements behind each
+    """
+
+    name: str
+    matrices: Sequence[Float32]
+    gap: int
+    format: Format
+
+    @property
+    def span(self) -> int:
+        """The elements of a matrix."""
+        return int(self.matrices[0].size)
+
+    @property
+    def stride(self) -> int:
+        """The elements from the start of a matrix to the start of the next."""
+        return self.span + self.gap
+
+    @property
+    def size(self) -> int:
+        """The elements of all, with a gap behind the last one."""
+        return len(self.matrices) * self.stride
+
+    def in_memory(self, gap_value: float | np.float32) -> Float32:
+        """Return all elements, with a value in the gaps."""
+        padded = [
+            np.pad(matrix.ravel(), (0, self.gap), constant_values=gap_value)
+            for matrix in self.matrices
+        ]
+        return np.concatenate(padded)
+
+
+def _spread(kernel: Kernel, gaps: Gaps) -> Kernel:
     """Return a kernel with larger distances between the matrices of a batch."""
     arguments = list(kernel.arguments)
     for place, name in kernel.batch_strides.items():
         wide = WIDE if arguments[place].startswith(WIDE) else ""
-        arguments[place] = f"{wide}{arguments[place].removeprefix(WIDE)} + {gaps[name]}"
+        arguments[place] = f"{wide}{arguments[place].removeprefix(WIDE)} + {gaps.get(name, 0)}"
     return replace(kernel, arguments=tuple(arguments))
-
-
-class _Matrices:
-    """The matrices of a batch on the device, with gaps behind each.
-
-    pairs: A and B of each product
-    """
-
-    def __init__(
-        self, memory: Memory, pairs: Sequence[tuple[Float32, Float32]], gaps: Mapping[str, int]
-    ) -> None:
-        self.memory = memory
-        self.gap = gaps["C"]
-        m = pairs[0][0].shape[0]
-        n = pairs[0][1].shape[1]
-        self.size = PRODUCTS * (m * n + self.gap)
-        types = memory.types
-        factors = [types.laid_out(*pair) for pair in pairs]
-        contents: list[tuple[str, Float32 | int]] = [
-            ("A", _in_a_row([a for a, _ in factors], gaps["A"], types.a.poison)),
-            ("B", _in_a_row([b for _, b in factors], gaps["B"], types.b.poison)),
-            ("C", types.c.nbytes(self.size)),
-        ]
-        formats = dict(zip("ABC", types.formats, strict=True))
-        self.buffers = GuardedBuffers(memory, contents, formats=formats)
-
-    def launch(
-        self, subject: Runnable, shape: Shape, alpha: float, old: Sequence[Float32]
-    ) -> Float32:
-        """Launch C = alpha A B + C once, and return each C with its gap as a row.
-
-        Raises LaunchFailed.
-
-        shape: of one product
-        old: each C before; without beta it isn't read
-        """
-        device = self.memory.device
-        self.buffers.poison()
-        a, b, inner = (array.inner for array in self.buffers.arrays)
-        c = device.view(inner, 0, self.size)
-        device.overwrite(c, _in_a_row(old, self.gap, self.buffers.sentinel))
-        beta = 1.0 if subject.domain.beta else 0.0
-        self.memory.launch(subject, replace(shape, batch=PRODUCTS), alpha, a, b, beta, c)
-        return device.download(c).reshape(PRODUCTS, -1)
-
-
-def _in_a_row(matrices: Sequence[Float32], gap: int, gap_value: float | np.float32) -> Float32:
-    """Return matrices behind each other, each with so many elements of a value behind it."""
-    padded = [np.pad(matrix.ravel(), (0, gap), constant_values=gap_value) for matrix in matrices]
-    return np.concatenate(padded)

@@ -27,6 +27,7 @@ from worklog.gate import (
     exact,
     integers,
     kept_state,
+    large_sums,
     leading,
     norms,
     operands,
@@ -57,6 +58,7 @@ from worklog.kernel.left_out import in_words, left_out_lines
 from worklog.problem import Domain, Float32, Shape, random_inputs
 from worklog.problem.formats import FLOAT16, FLOAT32, SINGLE, ClaimedResult, Format, Types
 from worklog.runs import ErrorMap, Stage, Verdict, failed, passed
+from worklog.runs.text import before_lines
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -164,8 +166,8 @@ class SgemmChecker(Checker):
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         if self.types.epilogue and isinstance(subject, Loaded):
-            yield self._at_small_shapes(operands.check_operands, subject, part=14)
-        yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
+            yield self._with_readings(operands.check_operands, subject, part=14)
+        yield self._with_readings(edges.check_edge_shapes, subject, part=3)
         yield from self._kept_state(subject)
         if (domain.alpha or domain.beta) and not self.types.has_integer_scalars:
             yield self._at_small_shapes(precision.check_scalars, subject, part=4)
@@ -239,11 +241,19 @@ class SgemmChecker(Checker):
             yield self._at_small_shapes(batch.check_batch, subject, part=13)
         if subject.kernel.operands and not self.types.epilogue:
             yield self._at_small_shapes(operands.check_operands, subject, part=14)
+        if self.types.has_eight_bits:
+            yield self._at_small_shapes(large_sums.check_large_sums, subject, part=15)
         if self.device.source != "emulated":
             return
         # Here: it imports the emulator, which a GPU's check doesn't need.
-        from worklog.gate import approximations, search, size_values, tables
+        from worklog.gate import approximations, far_products, search, size_values, tables
 
+        if subject.kernel.is_batched:
+            self.buffers.memory.rng = self._drawn(13)
+            far = far_products.check_far_products(subject, self.buffers.memory)
+            self.buffers.memory.rng = self._rng
+            if far is not None:
+                yield far
         lines = approximations.approximate_lines(subject, self.device)
         if lines:
             check = approximations.check_approximations
@@ -350,6 +360,28 @@ class SgemmChecker(Checker):
         small.shapes |= memory.shapes
         small.stages[check.__name__] = stage
         return stage
+
+    def _with_readings(
+        self, check: Callable[[Loaded, Memory], Stage], subject: Runnable, part: int
+    ) -> Stage:
+        """Return the stage of a check at small shapes, and explain an access behind an operand.
+
+        Raises LaunchFailed.
+        """
+        memory = self.buffers.memory
+        try:
+            return self._at_small_shapes(check, subject, part=part)
+        except LaunchFailed as error:
+            has_operands = isinstance(subject, Loaded) and subject.kernel.operands
+            if not has_operands or self.device.source != "emulated":
+                raise
+            assert isinstance(subject, Loaded)
+            launched = memory.launched
+            advice = operands.other_reading(subject, memory)
+            memory.launched = launched
+            if not advice:
+                raise
+            raise LaunchFailed(before_lines(str(error), f": {advice}")) from error
 
     def check_by_article(self, subject: Runnable) -> Verdict:
         """Return the verdict by the article's rule, in place of the gate.

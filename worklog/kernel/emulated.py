@@ -311,6 +311,18 @@ class EmulatedDevice:
                 f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: use a smaller size"
             ) from error
 
+    def reserve(self, size: int, format_: Format) -> EmulatedBuffer:
+        """Return a new buffer of zeros, whose memory is taken where it is written.
+
+        Raises TooLarge.
+        """
+        nbytes = format_.nbytes(size)
+        try:
+            data = np.zeros(nbytes, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise TooLarge(f"no addresses for a buffer of {nbytes / 2**30:.0f} GiB") from error
+        return EmulatedBuffer(data.view(format_.dtype))
+
     def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
         """Replace the buffer's elements; the sizes must agree."""
         buffer.data[:] = host.reshape(-1)

@@ -12,7 +12,7 @@ from typing import Any
 from worklog.emulator.limits import MAX_SHARED_UNASKED
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature, stated, tensor_map
+from worklog.kernel import near, scales, signature, stated, tensor_map
 from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
@@ -111,7 +111,8 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         adapted=tuple(adapted),
         warnings=tuple(warnings),
         states_leading=_states_leading(request, chosen, order.arguments),
-        has_trial=_has_trial(request, order, launch),
+        has_trial=_has_trial(request, order, launch)
+        or _has_unknown_layout(request, chosen, order, by_columns),
     )
 
 
@@ -312,6 +313,8 @@ def _order(request: SourceRequest, chosen: _Chosen, by_columns: str) -> _Paramet
             defined,
             mapped=tensor_map.matrices_in_comments(text),
         )
+        if not request.args:
+            arguments = scales.with_vector_scales(arguments, defined, unit, request.source)
         passed = dict[int, str]()
         exchanged = ""
         if not request.args:
@@ -588,6 +591,14 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     has_launch = bool(launch.grid and launch.block)
     is_by_name = not request.args and not signature.is_ladders(order.arguments)
     return is_by_name or not has_launch
+
+
+def _has_unknown_layout(
+    request: SourceRequest, chosen: _Chosen, order: _ParameterOrder, by_columns: str
+) -> bool:
+    """Return whether a kernel is named as a layer, and doesn't state where its weights lie."""
+    is_stated = request.args or by_columns or not order.arguments
+    return not is_stated and signature.is_layer(chosen.defined.parameters)
 
 
 def near_headers(

@@ -306,10 +306,25 @@ class Kernel:
 
     @property
     def batch_strides(self) -> dict[int, str]:
-        """The matrix of each distance between the matrices of a batch, by place."""
+        """The matrix or the operand of each distance between those of a batch, by place."""
         if signature.is_ladders(self.arguments):
             return {}
         return signature.batch_strides(self.definition.parameters, self.arguments)
+
+    @property
+    def operands_of_each_product(self) -> tuple[str, ...]:
+        """The operands that each product of a batch has of its own.
+
+        A residual lies as C does, unless it has a distance of its own.
+        """
+        own = set(self.batch_strides.values())
+        has_distance = any(
+            signature.stride_of(parameter) == signature.RESIDUAL
+            for parameter in self.definition.parameters
+        )
+        if not has_distance:
+            own.add(signature.RESIDUAL)
+        return tuple(operand.name for operand in self.operands if operand.name in own)
 
     @property
     def is_batched(self) -> bool:

@@ -26,7 +26,8 @@ LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid shows how it rounds
 UNREAD_LAUNCH = "a launch isn't read"
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 
-LABELS = "grid|block|shared|domain|by columns|epilogue"  # of statements in comments
+# Of statements in comments.
+LABELS = "grid|block|shared|domain|by columns|epilogue|scale of A|scale of B"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from worklog.errors import WorklogError, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
+from worklog.problem.formats import SINGLE, Types
 
 if TYPE_CHECKING:
     from worklog.emulator.assembled import Widths
@@ -437,8 +438,14 @@ class InstructionMix:
             notes.append(f"{name}: {self.counts[kind]} in the PTX")
         return notes
 
-    def warnings(self, claimed: str) -> list[str]:
-        """Return how the code contradicts the claimed precision class; never a verdict."""
+    def warnings(self, claimed: str, types: Types = SINGLE) -> list[str]:
+        """Return how the code contradicts the claimed precision class; never a verdict.
+
+        types: the formats of the matrices. With 8-bit factors, the class is one of the sums that
+            no user need claim
+        """
+        if types.has_eight_bits and claimed == types.default_precision:
+            return []
         if eights := [type_ for type_ in self.operands if type_ in EIGHT_BITS]:
             return [
                 (

@@ -41,7 +41,12 @@ BIASES = (BIAS, ROW_BIAS)
 _RESIDUAL_NAMES = ("residual", "res", "skip")
 _READ_RESIDUAL_NAMES = ("d", "r")  # if they are only read; else they may be results
 # Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
-SCALES = ("scale of A", "scale of B", "scale")
+SCALE_OF_A = "scale of A"
+SCALE_OF_B = "scale of B"
+# The addresses of a factor for each row of A, and for each column of B.
+ROW_SCALE = "row scale"
+COLUMN_SCALE = "column scale"
+SCALES = (SCALE_OF_A, SCALE_OF_B, "scale", ROW_SCALE, COLUMN_SCALE)
 OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
@@ -53,6 +58,12 @@ _MAP_WORDS = {
 }
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
+# The matrices of a layer, as PyTorch names them: F.linear(x, weight, bias).
+_LAYER_NAMES = {
+    **dict.fromkeys(("x", "inp", "input"), "A"),
+    **dict.fromkeys(("w", "weight", "weights"), "B"),
+    **dict.fromkeys(("y", "out", "output"), "C"),
+}
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
 _MEANING = {
     "m": "M",
@@ -66,17 +77,31 @@ _MEANING = {
     "ha": "M",
 }
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+_MEANING |= {"infeatures": "K", "outfeatures": "N"}
 _BATCHES = ("batch", "batches", "batchcount", "batchsize", "numbatches", "nbatch", "nbatches")
 _MEANING |= dict.fromkeys(_BATCHES, BATCH)
+_STRIDES = ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride")
 _SPAN = {"A": "M * K", "B": "K * N", "C": "M * N"}  # elements of a matrix
 for _matrix, _span in _SPAN.items():
-    for _name in ("stride{}", "strides{}", "batchstride{}", "{}stride", "{}batchstride"):
+    for _name in _STRIDES:
         _MEANING[_name.format(_matrix.lower())] = _span
 for _matrix in "ab":
-    for _name in ("scale{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
+    for _name in ("scale{}", "scales{}", "{}scale", "descale{}", "{}descale", "scaleinv{}"):
         _MEANING[_name.format(_matrix)] = f"scale of {_matrix.upper()}"
 _MEANING |= {"scale": "scale", "descale": "scale"}
+_VECTOR_SCALE_NAMES = {
+    **dict.fromkeys(("rowscale", "rowscales", "tokenscale", "tokenscales"), ROW_SCALE),
+    **dict.fromkeys(("colscale", "colscales", "channelscale", "channelscales"), COLUMN_SCALE),
+}
 _BIAS_NAMES = {"bias": BIAS, "colbias": BIAS, "rowbias": ROW_BIAS, "biasrow": ROW_BIAS}
+# Operands with a distance of their own between the products of a batch, by its name.
+_STRIDE_OF = dict[str, str]()
+_STRIDE_SPAN = {BIAS: "N", ROW_BIAS: "M", RESIDUAL: "M * N"}
+_STRIDED = {**_BIAS_NAMES, **dict.fromkeys((*_RESIDUAL_NAMES, *_READ_RESIDUAL_NAMES), RESIDUAL)}
+for _operand_name, _operand_value in _STRIDED.items():
+    for _name in _STRIDES:
+        _STRIDE_OF[_name.format(_operand_name)] = _operand_value
+        _MEANING[_name.format(_operand_name)] = _STRIDE_SPAN[_operand_value]
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Vectors that a kernel may read in a matrix, and the format of their elements.
@@ -122,9 +147,20 @@ class Operand:
         """Whether it is added, and not a factor."""
         return self.name not in SCALES
 
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has a number for each row or for each column."""
+        return self.name in (*BIASES, ROW_SCALE, COLUMN_SCALE)
+
     def length(self, shape: Shape) -> int:
         """Return the number of elements at a shape."""
-        lengths = {BIAS: shape.n, ROW_BIAS: shape.m, RESIDUAL: shape.m * shape.n}
+        lengths = {
+            BIAS: shape.n,
+            ROW_BIAS: shape.m,
+            RESIDUAL: shape.m * shape.n,
+            ROW_SCALE: shape.m,
+            COLUMN_SCALE: shape.n,
+        }
         return lengths.get(self.name, 1)
 
     def neutral(self, shape: Shape) -> Float32:
@@ -310,14 +346,29 @@ def is_leading_dimension(parameter: Parameter) -> bool:
 
 
 def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
-    """Return the matrix of each distance between the matrices of a batch, by place."""
+    """Return the matrix or the operand of each distance between those of a batch, by place.
+
+    A residual or a bias whose distance has another value than its length is one for all products.
+    """
     matrices = {span: matrix for matrix, span in _SPAN.items()}
     strides = dict[int, str]()
     for place, (parameter, value) in enumerate(zip(declared, values, strict=True)):
         span = value.removeprefix(WIDE)
-        if "stride" in parameter.name.lower() and span in matrices:
+        operand = stride_of(parameter)
+        if operand:
+            if span == _STRIDE_SPAN[operand]:
+                strides[place] = operand
+        elif "stride" in parameter.name.lower() and span in matrices:
             strides[place] = matrices[span]
     return strides
+
+
+def stride_of(parameter: Parameter) -> str:
+    """Return the operand between whose products a parameter is the distance, by its name.
+
+    "" for other parameters, also for a matrix' distance.
+    """
+    return "" if parameter.pointer else _STRIDE_OF.get(_plain(parameter.name), "")
 
 
 def turned(
@@ -387,7 +438,7 @@ def _values_of_text(text: str, file: str, declared: Sequence[Parameter]) -> list
         except BadSetting as error:
             raise BadSetting(
                 f"--args {text}: {name!r}{meant(name, SGEMM_ARGUMENTS)} is none of "
-                f"{', '.join(SGEMM_ARGUMENTS)}, and no integer"
+                f"{', '.join((*SGEMM_ARGUMENTS, *OPERANDS))}, and no integer"
             ) from error
     if len(declared) != len(names):
         raise BadSetting(
@@ -458,7 +509,8 @@ def _by_name(
             )
         raise UnclearOrder(
             f"{file}: {function}({names}): the names don't say which parameter is which: "
-            f"give one of {', '.join(SGEMM_ARGUMENTS)} for each ?: --args '{template}'"
+            f"give one of {', '.join((*SGEMM_ARGUMENTS, *OPERANDS))} for each ?: "
+            f"--args '{template}'"
         )
     return values
 
@@ -483,6 +535,7 @@ def _numbers(declared: Sequence[Parameter]) -> list[Parameter]:
     no_sizes = ("alpha", "beta", BATCH, *SCALES, *_SPAN.values())
     for parameter in declared:
         is_number = not parameter.pointer and parameter.type != MAP_TYPE
+        is_number = is_number and not stride_of(parameter)
         if is_number and _MEANING.get(_plain(parameter.name)) not in no_sizes:
             numbers.append(parameter)
     return numbers
@@ -498,12 +551,15 @@ def _operand(parameter: Parameter) -> str:
 
     A matrix D or R is a residual if it is only read. Else it may be a result.
     """
-    plain = re.sub(rf"^{_AFFIX}(?=bias|rowbias|colbias|scale|res|skip)", "", _plain(parameter.name))
+    names = "bias|rowbias|colbias|scale|rowscale|colscale|res|skip"
+    plain = re.sub(rf"^{_AFFIX}(?={names})", "", _plain(parameter.name))
     is_read_residual = plain in _READ_RESIDUAL_NAMES and parameter.const
     if plain in _RESIDUAL_NAMES or is_read_residual:
         return RESIDUAL
     meaning = _MEANING.get(plain, "")
-    return meaning if meaning in SCALES else _BIAS_NAMES.get(plain, "")
+    if meaning in SCALES:
+        return meaning
+    return _VECTOR_SCALE_NAMES.get(plain, _BIAS_NAMES.get(plain, ""))
 
 
 def named(
@@ -516,9 +572,12 @@ def named(
     mapped: as for order
     """
     numbers = _numbers(declared)
+    has_layer = is_layer(declared)
     values = []
     for parameter in declared:
-        if parameter.type == MAP_TYPE:
+        if has_layer and _layer_matrix(parameter):
+            values.append(_layer_matrix(parameter))
+        elif parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
             values.append(matrix_of(parameter.name) or _operand(parameter))
@@ -535,6 +594,19 @@ def matrix_of(name: str) -> str:
     """Return A, B or C for a matrix's name such as d_A, "" for another name."""
     matrix = _MATRIX.fullmatch(name)
     return matrix[1].upper() if matrix else ""
+
+
+def is_layer(declared: Sequence[Parameter]) -> bool:
+    """Return whether the matrices have a layer's names: x, weight and out, for example."""
+    pointers = [parameter for parameter in declared if parameter.pointer]
+    matrices = [_layer_matrix(parameter) for parameter in pointers if not _operand(parameter)]
+    return sorted(matrices) == [*MATRICES]
+
+
+def _layer_matrix(parameter: Parameter) -> str:
+    """Return the matrix of an address with a layer's name such as d_weight; "" for others."""
+    plain = re.sub(r"^(d|dev|device|gpu)_", "", parameter.name.lower())
+    return _LAYER_NAMES.get(plain, "") if parameter.pointer else ""
 
 
 def matrix_of_map(name: str) -> str:

@@ -397,7 +397,7 @@ def _compiled(kernel: Kernel, shape: Shape, found_gpu: Gpu | None) -> Checked:
         label=label,
         compiled=replace(compiled, cubin=b""),
         notes=tuple(compiled.mix.notes if compiled.has_resources else [NOTE, *compiled.mix.notes]),
-        warnings=tuple(compiled.mix.warnings(kernel.claimed)),
+        warnings=tuple(compiled.mix.warnings(kernel.claimed, kernel.types)),
     )
 
 

@@ -307,3 +307,9 @@ def rounded(value: float, half_width: float) -> float:
 
 def silent(step: int, steps: int, description: str) -> None:
     """Show no progress."""
+
+
+def before_lines(message: str, addition: str) -> str:
+    """Return a message with an addition behind its first line, such as a line of code below it."""
+    first, newline, lines = message.partition("\n")
+    return f"{first}{addition}{newline}{lines}"

@@ -12,6 +12,7 @@ kernel, which the check reports.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, OutOfMemory
 from worklog.kernel.by_name import kernel_of as kernel_as_stated
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.trial.conventions import by_convention, conventions_of, shape_of_product
+from worklog.kernel.trial.layout import needs_layout, with_layout
 from worklog.kernel.trial.search import filled_in, has_launch
 
 
@@ -50,6 +52,10 @@ def _completed(kernel: Kernel) -> Kernel:
     """Return a kernel whose file doesn't state everything, as `completed`."""
     from worklog.emulator.ptx import UnsupportedInstruction  # here: few commands need it
 
+    if needs_layout(kernel) and has_launch(kernel):
+        return with_layout(kernel)
+    if kernel.operands:
+        return replace(kernel, stated={})
     conventions = conventions_of(kernel)
     if not conventions:
         return filled_in(kernel)

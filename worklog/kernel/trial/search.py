@@ -9,7 +9,7 @@ from dataclasses import replace
 from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import LAUNCH_ADVICE, UNREAD_LAUNCH, Launch
-from worklog.kernel.signature import SIZE_NAMES
+from worklog.kernel.signature import MATRICES, SIZE_NAMES
 from worklog.kernel.source import filled, split_list
 from worklog.kernel.trial.candidates import (
     FLOAT,
@@ -41,6 +41,9 @@ def filled_in(kernel: Kernel, *, is_quick: bool = False) -> Kernel:
     """
     if has_launch(kernel):
         return replace(kernel, stated={})
+    pointers = [parameter for parameter in kernel.definition.parameters if parameter.pointer]
+    if len(pointers) != len(MATRICES):
+        raise BadSetting(f"{kernel.file}: {kernel.adapted[0]}")
     trial = TrialLaunch(kernel)
     labels_to_try = labelings(kernel)
     stated = list[Candidate]()
