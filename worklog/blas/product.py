@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
 from numbers import Real
@@ -27,7 +28,7 @@ from worklog.errors import BadSetting, LaunchFailed, OutOfMemory, hinted
 from worklog.gpu.device import gpu
 from worklog.kernel import WIDE, Dispatcher, Kernel, Loaded, rung
 from worklog.kernel.emulated import CHIP, EmulatedDevice
-from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, table
+from worklog.kernel.ladder.best import LEAST_SPLIT_K, choose, is_batch_faster, table
 from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Matrix, Shape, ctype_of
 from worklog.runs import Gpu
@@ -160,11 +161,11 @@ def _multiply_batch(
     factor = alpha if plan.reads else 0.0
     if plan.place and count and c.nbytes:
         pair = (b, a) if plan.swapped else (a, b)
-        launches = count // plan.products
+        launches = count // plan.shape.batch
         plan.place.launch(plan, _products(launches, pair, c, factor=factor, beta=beta))
     elif count and c.nbytes:
         _require_short(plan, count)
-        if plan.products > 1:
+        if plan.shape.batch > 1:
             _emulate(plan, factor, A, B, beta=beta, c=result)
             return result
         for number in range(count):
@@ -190,8 +191,9 @@ def _products(
 
 def _require_short(plan: Plan, count: int = 1) -> None:
     """Raise BadSetting if the emulator takes too long for so many products."""
-    if count * plan.shape.flops > MAX_EMULATED:
-        products = f"{count} products of {plan.shape}" if count > 1 else f"{plan.shape}"
+    shape = plan.shape.single
+    if count * shape.flops > MAX_EMULATED:
+        products = f"{count} products of {shape}" if count > 1 else f"{shape}"
         raise BadSetting(
             f"sgemm: {products} takes too long on the emulator: give CuPy arrays or PyTorch tensors"
         )
@@ -251,7 +253,6 @@ class Plan:
     values: read by the launches: alpha, the addresses of A and B, beta, the addresses of C and the
         workspace
     workspace: the number of its elements
-    products: of a launch, `at_once` or 1
 
     Raises BadSetting for matrices that don't fit each other.
     """
@@ -307,8 +308,8 @@ class Plan:
         self.reads = has_alpha and k != 0  # otherwise A and B aren't read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
         self.shape = Shape(*(max(1, size) for size in (m, n, k)))
-        self.kernel = self._kernel(mode, a_by_rows, b_by_rows, units, at_once)
-        self.products = self.kernel.at(self.shape, self._chip).batch
+        self._batch = replace(self.shape, batch=at_once)
+        self.kernel = self._kernel(mode, a_by_rows, b_by_rows, units)
         self.launches: list[tuple[Any, list[int]]] = []
         self.values: list[Any] = []
         self.workspace = 0
@@ -318,9 +319,7 @@ class Plan:
         """The chip that the kernel is launched on."""
         return self.place.device.chip if self.place else CHIP
 
-    def _kernel(
-        self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units, at_once: int
-    ) -> Kernel:
+    def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, units: Units) -> Kernel:
         """Return the kernel for the matrices."""
         is_users = isinstance(mode, Kernel)
         is_by_error = isinstance(mode, float)
@@ -371,17 +370,25 @@ class Plan:
                         "or copy"
                     )
             return kernel
-        aligned = all(address_unit % ACCESS_BYTES == 0 for address_unit in units)
-        limit = mode if is_by_error else inf
-        kernel = _best(
-            aligned,
-            a_by_rows=a_by_rows,
-            b_by_rows=b_by_rows,
+        return self._best_kernel(
+            aligned=all(address_unit % ACCESS_BYTES == 0 for address_unit in units),
+            a_by_columns=not a_by_rows,
+            b_by_columns=not b_by_rows,
             split=may_split,
-            max_error=limit,
-            card=card,
-            products=1 if may_split else at_once,
+            max_error=mode if is_by_error else inf,
+            gpu=card,
         )
+
+    def _best_kernel(self, **options: Any) -> Kernel:
+        """Return the rung best. The shape becomes a batch's if one launch is faster.
+
+        options: see candidates()
+        """
+        chip = self._chip
+        is_batch = self._batch.batch > 1 and not options["split"]
+        if is_batch and is_batch_faster(self._batch, chip=chip, **options):
+            self.shape = self._batch
+        kernel = _best(**options)
         kernel.at(self.shape, chip)  # raises BadSetting if no kernel keeps the error
         return kernel
 
@@ -423,28 +430,9 @@ _plan = lru_cache(maxsize=MAX_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
-def _best(
-    aligned: bool,
-    *,
-    a_by_rows: bool,
-    b_by_rows: bool,
-    split: bool,
-    max_error: float,
-    card: Gpu | None,
-    products: int,
-) -> Kernel:
-    """Return the rung best, choosing among the kernels for these orders."""
-    orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
-    chooser = partial(
-        choose,
-        aligned=aligned,
-        **orders,
-        split=split,
-        max_error=max_error,
-        gpu=card,
-        products=products,
-    )
-    return Dispatcher.from_kernel(rung("best"), chooser)
+def _best(**options: Any) -> Kernel:
+    """Return the rung best, choosing with options (see candidates())."""
+    return Dispatcher.from_kernel(rung("best"), partial(choose, **options), batches=True)
 
 
 def _empty(other: Any, plan: Plan, count: int | None = None) -> Any:

@@ -18,8 +18,9 @@ from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.operands import SMALL, drawn, product_factors
 from worklog.gate.parts import Parts, cause, is_near, parts_of
-from worklog.kernel import RESIDUAL, WIDE, Buffer, Kernel, Loaded
+from worklog.kernel import WIDE, Buffer, Kernel, Loaded
 from worklog.problem import Float32, Shape
+from worklog.problem.epilogues import RESIDUAL
 from worklog.problem.formats import Format
 from worklog.runs import Stage, failed, passed
 from worklog.runs.text import before_lines

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from worklog.gate.checker import BLOCK, ROWS_PER_BLOCK, LaunchProbe, programs_for
-from worklog.gate.operands import GELU_ERROR, ROUNDING, drawn_operands
+from worklog.gate.operands import ROUNDING, drawn_operands
+from worklog.gate.parts import GELU_ERROR
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import Buffer, Device, Loaded, Program, Runnable
 from worklog.problem import Float32, Shape

@@ -19,16 +19,9 @@ from worklog.gate import exact
 from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, Memory
 from worklog.gate.parts import GELU_ERROR, OTHER_DIMENSION, Parts, cause, is_near, parts_of
-from worklog.kernel import (
-    BIAS,
-    ROW_BIAS,
-    SCALE_OF_A,
-    SCALE_OF_B,
-    VECTOR_OF_SCALE,
-    Loaded,
-    Operand,
-)
+from worklog.kernel import SCALE_OF_A, SCALE_OF_B, VECTOR_OF_SCALE, Loaded, Operand
 from worklog.problem import Float32, Float64, Shape
+from worklog.problem.epilogues import BIAS, ROW_BIAS
 from worklog.problem.formats import FLOAT32, Format, Types
 from worklog.runs import Stage, failed, passed
 

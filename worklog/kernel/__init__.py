@@ -22,10 +22,7 @@ from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
 from worklog.kernel.resources import Compiled
 from worklog.kernel.scales import VECTOR_OF_SCALE
 from worklog.kernel.signature import (
-    BIAS,
     COLUMN_SCALE,
-    RESIDUAL,
-    ROW_BIAS,
     ROW_SCALE,
     SCALE_OF_A,
     SCALE_OF_B,
@@ -37,14 +34,11 @@ from worklog.kernel.signature import (
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
-    "BIAS",
     "COLUMN_SCALE",
     "COMPILE_OPTIONS",
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
-    "RESIDUAL",
-    "ROW_BIAS",
     "ROW_SCALE",
     "RUNGS",
     "SCALES",

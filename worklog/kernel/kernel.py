@@ -38,6 +38,7 @@ from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, s
 from worklog.kernel.tensor_map import MatrixMap, bound_maps, rules_of_maps
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
+from worklog.problem.epilogues import RESIDUAL
 from worklog.problem.formats import SINGLE, Types
 
 ANY_CHIP = Chip()
@@ -319,11 +320,10 @@ class Kernel:
         """
         own = set(self.batch_strides.values())
         has_distance = any(
-            signature.stride_of(parameter) == signature.RESIDUAL
-            for parameter in self.definition.parameters
+            signature.stride_of(parameter) == RESIDUAL for parameter in self.definition.parameters
         )
         if not has_distance:
-            own.add(signature.RESIDUAL)
+            own.add(RESIDUAL)
         return tuple(operand.name for operand in self.operands if operand.name in own)
 
     @property
@@ -653,11 +653,18 @@ class Dispatcher(Kernel):
 
     follows_shape: ClassVar[bool] = True
     choose: Callable[..., Kernel] = field(kw_only=True)  # of a shape and a chip
+    batches: bool = field(kw_only=True, default=False)  # whether it chooses for a batch, too
 
     @classmethod
-    def from_kernel(cls, kernel: Kernel, choose: Callable[..., Kernel]) -> Dispatcher:
+    def from_kernel(
+        cls, kernel: Kernel, choose: Callable[..., Kernel], *, batches: bool = False
+    ) -> Dispatcher:
         """Return a dispatcher with the name, the code and the launches of a kernel."""
-        return cls(**_fields_of(kernel), choose=choose)
+        return cls(**_fields_of(kernel), choose=choose, batches=batches)
+
+    @property
+    def is_batched(self) -> bool:  # noqa: D102
+        return self.batches
 
     def at(self, shape: Shape, chip: Chip = ANY_CHIP) -> Kernel:  # noqa: D102
         chosen = self.choose(shape, chip=chip).on_chip(chip)

@@ -156,19 +156,18 @@ class TimeTable:
         moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
-    def us(self, tile: Tile, parts: int, shape: Shape, products: int = 1) -> float:
+    def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Return the expected microseconds of a tile's launches.
 
         parts: parts of K
-        products: of a launch
         """
         bm = tile.template["BM"]
         columns = math.ceil(shape.n / tile.template["BN"])  # of tiles
-        blocks = math.ceil(shape.m / bm) * columns * parts * products
+        blocks = math.ceil(shape.m / bm) * columns * parts * shape.batch
         compute_us = self._compute_us(tile, parts, shape, blocks)
         # Reads are slower with fewer blocks than half of the multiprocessors.
         slowdown = max(1.0, self.multiprocessors / (2 * blocks))
-        read_bytes = products * (shape.compulsory_bytes + self.row_bytes * shape.k * columns)
+        read_bytes = shape.compulsory_bytes + self.row_bytes * shape.k * columns * shape.batch
         read_us = slowdown * read_bytes / self.read_gbs / 1e3
         us = self.launch_us + math.hypot(compute_us, read_us)
         if parts > 1:  # a further launch adds the parts
@@ -220,19 +219,14 @@ _Candidate = tuple[float, float, partial[Kernel]]
 
 
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, *, products: int = 1, **options: Any) -> Kernel:
+def choose(shape: Shape, **options: Any) -> Kernel:
     """Return the kernel that is expected to be the fastest at a shape.
 
-    products: if there are several, the kernel launches all, or its `batch` is 1 and each is to be
-        launched
     options: as for candidates()
 
     Raises BadSetting if no kernel keeps max_error, with the smallest error that a kernel keeps.
     """
     timed = candidates(shape, **options)
-    if products > 1:
-        timed = [(products * max(us, HOST_US), make_kernel) for us, make_kernel in timed]
-        timed += candidates(shape, products=products, **options)
     if not timed:
         smallest = exact_bound(shape.k)
         raise BadSetting(
@@ -241,6 +235,20 @@ def choose(shape: Shape, *, products: int = 1, **options: Any) -> Kernel:
         )
     _, make_kernel = min(timed, key=lambda candidate: candidate[0])
     return make_kernel()
+
+
+def is_batch_faster(shape: Shape, **options: Any) -> bool:
+    """Return whether one launch is expected to be faster than one for each product of a batch.
+
+    options: as for candidates()
+    """
+    at_once = candidates(shape, **options)
+    each = candidates(shape.single, **options)
+    if not (at_once and each):
+        return False
+    times = (min(us for us, _ in timed) for timed in (at_once, each))
+    us, us_of_each = times
+    return us < shape.batch * max(us_of_each, HOST_US)
 
 
 def candidates(
@@ -253,17 +261,16 @@ def candidates(
     split: bool = False,
     max_error: float = math.inf,
     gpu: Gpu | None = None,
-    products: int = 1,
 ) -> list[tuple[float, partial[Kernel]]]:
     """Return the kernels that may be launched: microseconds, and what makes the kernel.
 
+    shape: of a batch, for a launch of all products, whose matrices follow each other in memory
     aligned: whether A, B and C are at multiples of 16 bytes
     a_by_columns, b_by_columns: whether A and B are in column-major order
     chip: that the kernels are launched on; `bulk_copies` and `split` run on "sm_90"
     split: whether the rung split is a candidate
     max_error: only kernels that keep this error; also a kernel that sums in double precision
     gpu: whose memory the times are scaled to (default: the table's)
-    products: of a launch, whose matrices follow each other in memory; 1 for a kernel of one product
     """
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
     on_hopper = chip.arch == "sm_90" and by_rows
@@ -272,11 +279,11 @@ def candidates(
     times = replace(times, multiprocessors=chip.multiprocessors)
     orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
     bounded = list[_Candidate]()
-    if products > 1:
+    if shape.batch > 1:
         batched = times.batched_by_columns if b_by_columns else times.batched
         for tile in batched if width == 4 else times.tiles:
             if tile.takes(width, a_by_columns):
-                bounded.append(_of_parts(times, tile, 1, shape, products=products, **orders))
+                bounded.append(_of_parts(times, tile, 1, shape, **orders))
         return _keeping(max_error, bounded)
     for tile in times.tiles:
         if tile.kernel == BULK.name:
@@ -337,16 +344,15 @@ def _of_parts(
     *,
     a_by_columns: bool,
     b_by_columns: bool,
-    products: int = 1,
 ) -> _Candidate:
     """Return a tile of the rung best with K in these parts as a candidate."""
     bk = tile.template["BK"]
     steps = math.ceil(shape.k / bk)
     error = fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
     make_kernel = partial(
-        rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns, products
+        rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns, shape.batch > 1
     )
-    return times.us(tile, parts, shape, products), error, make_kernel
+    return times.us(tile, parts, shape), error, make_kernel
 
 
 def _exact(times: TimeTable, shape: Shape, a_by_columns: bool, b_by_columns: bool) -> _Candidate:

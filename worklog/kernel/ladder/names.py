@@ -23,7 +23,7 @@ from worklog.kernel.ladder.rungs import (
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = Dispatcher.from_kernel(
-    replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose
+    replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose, batches=True
 )
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 # Another precision class than FP32's own sums, so no rung to compare with. It has no recorded time.

@@ -266,22 +266,22 @@ def any_shape(
     parts: int = 1,
     a_by_columns: bool = False,
     b_by_columns: bool = False,
-    products: int = 1,
+    batched: bool = False,
 ) -> Kernel:
     """Return the kernel `best` of a tile, for any shape.
 
     template: the tile
-    parts: of K, if there is one product
+    parts: of K, unless it is batched
     a_by_columns: A is in column-major order
     b_by_columns: B is in column-major order
-    products: of a launch; their matrices follow each other in memory
+    batched: a launch computes the products of a batch, whose matrices follow each other in memory
     """
     orders = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
-    if products > 1:
+    if batched:
         template = {**template, **orders, "BATCH": 1}
     elif a_by_columns or b_by_columns:
         template = {**template, **orders}
-    grid = ANY_SHAPE.grid.removesuffix("1") + (signature.BATCH if products > 1 else str(parts))
+    grid = ANY_SHAPE.grid.removesuffix("1") + (signature.BATCH if batched else str(parts))
     workspace = ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
@@ -296,7 +296,6 @@ def any_shape(
         launches=tuple(launches),
         rules=rules,
         workspace=workspace,
-        batch=products,
     )
 
 
