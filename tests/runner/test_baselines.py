@@ -163,20 +163,19 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
         order_of(tasks, QUICK, own)
 
 
-def test_pytorch_is_asked_for_fp32(monkeypatch):
+@pytest.mark.parametrize(("name", "dimensions"), [("addmm", 2), ("baddbmm", 3)])
+def test_pytorch_is_asked_for_fp32(monkeypatch, name, dimensions):
     asked: list[object] = []
     cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
-    product = SimpleNamespace(
-        backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named))
-    )
+    product = SimpleNamespace(backends=SimpleNamespace(cuda=cuda))
+    setattr(product, name, lambda *x, **named: asked.append((x, named)))
+    c = SimpleNamespace(dim=lambda: dimensions)
     monkeypatch.setitem(sys.modules, "torch", product)
     kernel = kernel_named("torch", {})
     assert kernel.name == "torch" and kernel.host is not None
     function, arrays = kernel.host.loaded()
-    function(-1.0, "a", "b", 0.0, "c")
-    assert arrays == "torch" and asked == [
-        (("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})
-    ]
+    function(-1.0, "a", "b", 0.0, c)
+    assert arrays == "torch" and asked == [((c, "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": c})]
     assert not cuda.matmul.allow_tf32
 
 

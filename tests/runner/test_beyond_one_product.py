@@ -5,6 +5,7 @@ enqueued one by one, as the harness does.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from worklog.runner.products import product_types, work_of
 from worklog.runner.worker import measure_job
 from worklog.runs import CUBLAS, Measurement
 
+FORMATS = Path(__file__).parents[1] / "gate" / "formats"
 SHAPE = Shape(21, 19, 17)
 BATCH = Shape(21, 19, 17, batch=3)
 PRODUCTS = """// grid: (N + 15) / 16, (M + 15) / 16, batch   block: 16, 16
@@ -252,3 +254,28 @@ def test_a_kernel_that_is_wrong_in_one_product_of_its_timed_launches_has_no_time
 
     m = measured(PRODUCTS, wrong_in_the_last, Shape(64, 64, 64, batch=3))
     assert m.status == "failed" and "every timed launch" in m.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("gelu_residual", SHAPE),
+        ("residual", SHAPE),
+        ("int8_scaled", Shape(21, 20, 17)),
+        ("int8_relu", SHAPE),
+        ("gelu_tanh", SHAPE),
+        ("biased", BATCH),
+        ("batched", BATCH),
+    ],
+)
+def test_right_kernels_of_each_format_pass_in_timed_launches(name, shape):
+    kernel = Kernel.from_file(FORMATS / f"{name}.cu")
+    device = EmulatedDevice()
+    checker = SgemmChecker(device, shape, seed=1, types=product_types(kernel.types))
+    for probed in (True, False):
+        loop = Loop(checker, [kernel.load(device)], (name,), in_step=True, probed=probed)
+        for _ in range(2):
+            once(loop.launches[0])
+        stage = loop.stage()
+        loop.close()
+        assert stage.passed, stage.detail

@@ -494,8 +494,8 @@ class Kernel:
         """
         if shape.batch > 1 and not self.is_batched:
             raise BadSetting(
-                f"{self.name} computes one product in a launch: omit --batch, or give the kernel a "
-                "parameter `int batch`"
+                f"{self.name} computes one product in a launch: omit the batch, or give the kernel "
+                "a parameter `int batch`"
             )
         if shape in self.domain:
             return

@@ -230,7 +230,7 @@ def _require_in_domains(job: Job, user_kernels: Mapping[str, Kernel]) -> None:
         )
     for name in (*job.against, job.kernel):
         if algorithms_of(name) is not None and job.shape.batch > 1:
-            raise BadSetting(f"{name} computes one product in a launch: omit it, or omit --batch")
+            raise BadSetting(f"{name} computes one product in a launch: omit it, or omit the batch")
         if name == CUBLAS or algorithms_of(name) is not None:
             continue
         kernel = user_kernels.get(name) or rung(name)

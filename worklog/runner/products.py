@@ -32,7 +32,7 @@ RESIDUAL_STAYS = (
     "with l2 = rotate, launches alternate between copies of A, B and C, and the residual isn't "
     "copied: take l2 = flush"
 )
-ONE_RESIDUAL = "the matrices of a batch would need a residual each, and there is one: omit --batch"
+ONE_RESIDUAL = "each product of a batch needs a residual, and there is one: omit the batch"
 
 
 def work_of(shape: Shape, types: Types = SINGLE) -> Work:

@@ -248,7 +248,7 @@ class Measurement:
     @property
     def baseline_remark(self) -> str:
         """The remark that cuBLAS computes the product alone, or ""."""
-        if not self.beyond or CUBLAS not in self.against:
+        if not self.beyond or self.against.get(CUBLAS) is None:
             return ""
         return f"{CUBLAS} computes the product alone, without {', '.join(self.beyond)}"
 
