@@ -13,14 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from worklog.gate.exact import Which
-from worklog.kernel import (
-    BIAS,
-    COLUMN_SCALE,
-    RESIDUAL,
-    ROW_BIAS,
-    ROW_SCALE,
-    SCALES,
-)
+from worklog.kernel.operands import BIAS, COLUMN_SCALE, RESIDUAL, ROW_BIAS, ROW_SCALE, SCALES
 from worklog.problem import Float32, Float64
 from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import Types
