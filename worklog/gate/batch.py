@@ -19,8 +19,8 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.operands import SMALL, drawn, product_factors
 from worklog.gate.parts import Parts, cause, is_near, parts_of
 from worklog.kernel import WIDE, Buffer, Kernel, Loaded
+from worklog.kernel.operands import RESIDUAL
 from worklog.problem import Float32, Shape
-from worklog.problem.epilogues import RESIDUAL
 from worklog.problem.formats import Format
 from worklog.runs import Stage, failed, passed
 from worklog.runs.text import before_lines
@@ -39,7 +39,7 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     If the kernel takes the distances between the matrices, they are larger than the matrices; NaN
     lies between those of A and B, and what lies between those of C must stay.
     """
-    batch = Batch(subject, memory)
+    batch = BatchedProducts(subject, memory)
     launch = f"{PRODUCTS} products of {batch.shape} with {batch.epilogue}"
     mistake = batch.mistake(batch.gaps)
     if mistake:
@@ -47,7 +47,7 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
     return passed(BATCH, f"right in {launch}{', apart' if batch.strides else ''}")
 
 
-def _wrong_stride(batch: Batch) -> str:
+def _wrong_stride(batch: BatchedProducts) -> str:
     """Return which distance between matrices a kernel doesn't follow, after a colon, or "".
 
     It is found by launches in which the distance of one name alone differs from a launch in which
@@ -72,7 +72,7 @@ def _wrong_stride(batch: Batch) -> str:
     return ""
 
 
-def _in_words(batch: Batch, names: Sequence[str], situation: str) -> str:
+def _in_words(batch: BatchedProducts, names: Sequence[str], situation: str) -> str:
     """Return the distances that a kernel doesn't follow, after a colon.
 
     names: of the matrices and operands
@@ -87,7 +87,7 @@ def _in_words(batch: Batch, names: Sequence[str], situation: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Product:
+class _BatchedProduct:
     """The inputs of one product, and the parts of its result."""
 
     factors: tuple[Float32, Float32]
@@ -96,7 +96,7 @@ class _Product:
     parts: Parts
 
 
-class Batch:
+class BatchedProducts:
     """The products of a batch, and launches of them.
 
     gaps: the usual elements between two matrices or operands, by name
@@ -123,19 +123,21 @@ class Batch:
             if operand.format is not None:
                 self.formats[operand.name] = operand.format
 
-    def _drawn(self) -> _Product:
+    def _drawn(self) -> _BatchedProduct:
         """Return a product with an operand of its own where each product has one."""
         subject = self.subject
         rng = self.memory.rng
         a, b = product_factors(subject, self.shape, rng)
-        own = drawn(subject, self.shape, rng)
-        values = {name: (own if name in self.own_operands else self.shared)[name] for name in own}
+        drawn_values = drawn(subject, self.shape, rng)
+        values = dict[str, Float32]()
+        for name, numbers in drawn_values.items():
+            values[name] = numbers if name in self.own_operands else self.shared[name]
         old = small_old_c(subject, self.shape, rng)
         epilogue = subject.types.epilogue
         if epilogue:
             old = np.clip(old, -SMALL, SMALL)
         parts = parts_of(a.astype(np.float64) @ b, self.alpha, old, values, epilogue)
-        return _Product((a, b), old, values, parts)
+        return _BatchedProduct((a, b), old, values, parts)
 
     @property
     def epilogue(self) -> str:
@@ -186,7 +188,7 @@ class Batch:
             return "it wrote between the matrices of C"
         return self.wrong_products(written[:, : of_c.span])
 
-    def rows(self, gaps: Gaps, count: int) -> list[Row]:
+    def rows(self, gaps: Gaps, count: int) -> list[BatchedMatrices]:
         """Return the matrices and the operands behind addresses of so many products."""
         products = self.products[:count]
         factors = [self.memory.types.laid_out(*product.factors) for product in products]
@@ -200,12 +202,12 @@ class Batch:
                 matrices[operand.name] = [product.values[operand.name] for product in products]
             elif operand.format is not None:
                 matrices[operand.name] = [self.shared[operand.name]]
-        rows = list[Row]()
+        rows = list[BatchedMatrices]()
         for name, of_name in matrices.items():
             # A residual without a distance of its own lies as C does.
             follows_c = name == RESIDUAL and len(of_name) > 1 and name not in self.strides
             gap = gaps.get("C" if follows_c else name, 0)
-            rows.append(Row(name, of_name, gap, self.formats[name]))
+            rows.append(BatchedMatrices(name, of_name, gap, self.formats[name]))
         return rows
 
     def launch(self, gaps: Gaps, count: int, views: Mapping[str, Buffer]) -> None:
@@ -227,7 +229,7 @@ class Batch:
         self.memory.launch(loaded, shape, self.alpha, a, b, beta, c, is_raw=True)
 
     def wrong_products(self, written: Float32) -> str:
-        """Return which products are wrong, and a mistake that makes them so; "" for none.
+        """Return which products are wrong, with the usual mistake; "" for none.
 
         written: C of each product as a row
         """
@@ -261,7 +263,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Row:
+class BatchedMatrices:
     """The matrices or operands of one name, one behind the other in memory.
 
     gap: elements behind each

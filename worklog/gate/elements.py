@@ -19,8 +19,9 @@ from worklog.gate.operands import ROUNDING, drawn_operands
 from worklog.gate.parts import GELU_ERROR
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import Buffer, Device, Loaded, Program, Runnable
+from worklog.kernel.operands import BIAS, RESIDUAL, ROW_BIAS
 from worklog.problem import Float32, Shape
-from worklog.problem.epilogues import BIAS, EPILOGUES, RESIDUAL, ROW_BIAS
+from worklog.problem.epilogues import EPILOGUES
 from worklog.problem.formats import FLOAT32, Types
 from worklog.runs import Stage
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate.batch import Batch, Gaps
+from worklog.gate.batch import BatchedProducts, Gaps
 from worklog.gate.guarded_buffer import Memory
 from worklog.kernel import WIDE, Buffer, Loaded
 from worklog.kernel.emulated import EmulatedDevice
@@ -34,7 +34,7 @@ def check_far_products(subject: Loaded, memory: Memory) -> Stage | None:
             names.append(name)
     if not names:
         return None
-    batch = Batch(subject, memory)
+    batch = BatchedProducts(subject, memory)
     launch = f"{PRODUCTS} products of {batch.shape} whose matrices lie 2^32 elements apart"
     try:
         mistake = _mistake(batch, dict.fromkeys(names, FAR))
@@ -49,7 +49,7 @@ def check_far_products(subject: Loaded, memory: Memory) -> Stage | None:
     return failed(FAR_PRODUCTS, f"{launch}: {before_lines(mistake, addition)}")
 
 
-def _mistake(batch: Batch, gaps: Gaps) -> str:
+def _mistake(batch: BatchedProducts, gaps: Gaps) -> str:
     """Launch the first products with wide gaps, and describe what is wrong; "" for nothing.
 
     Memory between the matrices holds zeros, and is taken where a kernel accesses it.

@@ -19,9 +19,9 @@ from worklog.gate import exact
 from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, Memory
 from worklog.gate.parts import GELU_ERROR, OTHER_DIMENSION, Parts, cause, is_near, parts_of
-from worklog.kernel import SCALE_OF_A, SCALE_OF_B, VECTOR_OF_SCALE, Loaded, Operand
+from worklog.kernel import Loaded
+from worklog.kernel.operands import BIAS, ROW_BIAS, SCALE_OF_A, SCALE_OF_B, VECTOR_OF_SCALE, Operand
 from worklog.problem import Float32, Float64, Shape
-from worklog.problem.epilogues import BIAS, ROW_BIAS
 from worklog.problem.formats import FLOAT32, Format, Types
 from worklog.runs import Stage, failed, passed
 
@@ -81,7 +81,7 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
 
 
 def other_reading(subject: Loaded, memory: Memory) -> str:
-    """Return what to state of a kernel that reads behind a bias or a scale; "" for nothing.
+    """Return what to state of a kernel that reads behind an operand; "" for nothing.
 
     It is right if the bias is along the other dimension, or the scale is a vector.
     """
@@ -163,7 +163,7 @@ def _tolerance(parts: Parts, magnitudes: Float64, types: Types) -> Float64:
 def product_factors(
     subject: Loaded, shape: Shape, rng: np.random.Generator
 ) -> tuple[Float32, Float32]:
-    """Return A and B of integers; before an activation, with few small terms in each sum."""
+    """Return A and B of integers, with few small terms before an activation."""
     if not subject.types.epilogue:
         return exact.family("E1", shape, rng, subject.claim, headroom=exact.HEADROOM)
     return _small_factors(subject.types, shape, rng)
@@ -181,7 +181,7 @@ def _small_factors(types: Types, shape: Shape, rng: np.random.Generator) -> tupl
 
 
 def drawn(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
-    """Return small integers for what is added, and powers of two for scales, by operand."""
+    """Return small integers to add, and powers of two as scales, by operand."""
     is_small = bool(subject.types.epilogue)
     return {
         operand.name: _drawn_operand(operand, shape, rng, is_small=is_small)
@@ -238,7 +238,7 @@ def _nan(
 def launched(
     subject: Loaded, buffers: Buffers, alpha: float, old: Float32, values: Mapping[str, Float32]
 ) -> LaunchResult:
-    """Return the result of one launch with operands; those behind addresses have NaN around."""
+    """Return the result of one launch, with NaN around operands behind addresses."""
     memory = buffers.memory
     guarded = list[GuardedBuffers]()  # kept until the launch is over
     arguments = dict[str, Any]()

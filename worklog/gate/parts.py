@@ -13,9 +13,9 @@ from itertools import combinations
 import numpy as np
 
 from worklog.gate.exact import Which
-from worklog.kernel import COLUMN_SCALE, ROW_SCALE, SCALES
+from worklog.kernel.operands import BIAS, COLUMN_SCALE, RESIDUAL, ROW_BIAS, ROW_SCALE, SCALES
 from worklog.problem import Float32, Float64
-from worklog.problem.epilogues import BIAS, EPILOGUES, RESIDUAL, ROW_BIAS, activated
+from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import Types
 
 # Error of gelu in FP32, relative to the result or to 1. erf's form and tanh's differ by up to 5e-4.

@@ -19,34 +19,19 @@ from worklog.kernel.host_function import LABEL, HostFunction, loan_of, signature
 from worklog.kernel.kernel import Dispatcher, HostKernel, Kernel, Sides, SourceOptions
 from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, launch_text
+from worklog.kernel.operands import Operand
 from worklog.kernel.resources import Compiled
-from worklog.kernel.scales import VECTOR_OF_SCALE
-from worklog.kernel.signature import (
-    COLUMN_SCALE,
-    ROW_SCALE,
-    SCALE_OF_A,
-    SCALE_OF_B,
-    SCALES,
-    WIDE,
-    Operand,
-    is_computed,
-)
+from worklog.kernel.signature import WIDE, is_computed
 from worklog.kernel.source import evaluate, source_folder, split_list
 
 __all__ = [
-    "COLUMN_SCALE",
     "COMPILE_OPTIONS",
     "EXAMPLE_GRID",
     "LABEL",
     "LADDER",
-    "ROW_SCALE",
     "RUNGS",
-    "SCALES",
-    "SCALE_OF_A",
-    "SCALE_OF_B",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
-    "VECTOR_OF_SCALE",
     "WIDE",
     "Block",
     "Buffer",

@@ -16,6 +16,7 @@ from worklog.kernel import near, scales, signature, stated, tensor_map
 from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
+from worklog.kernel.operands import OPERANDS
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
@@ -585,7 +586,7 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     """Return whether a trial may find an order or a launch, or verify an order by names."""
     if order.is_unclear:
         return True
-    beyond_product = {signature.WORKSPACE, signature.BATCH, *signature.OPERANDS}
+    beyond_product = {signature.WORKSPACE, signature.BATCH, *OPERANDS}
     if not order.arguments or order.maps or not beyond_product.isdisjoint(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)

@@ -23,7 +23,7 @@ import numpy as np
 from worklog.emulator.limits import Chip
 from worklog.errors import BadSetting, LaunchFailed, check_keywords, hinted, listed
 from worklog.kernel import launch as launches
-from worklog.kernel import near, signature
+from worklog.kernel import near, operands, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.from_source import (
     SourceRequest,
@@ -38,7 +38,6 @@ from worklog.kernel.source import evaluate, filled, needs_sm_90a, read_source, s
 from worklog.kernel.tensor_map import MatrixMap, bound_maps, rules_of_maps
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Matrix, PrecisionClass, Shape
-from worklog.problem.epilogues import RESIDUAL
 from worklog.problem.formats import SINGLE, Types
 
 ANY_CHIP = Chip()
@@ -307,7 +306,7 @@ class Kernel:
 
     @property
     def batch_strides(self) -> dict[int, str]:
-        """The matrix or the operand of each distance between those of a batch, by place."""
+        """The matrix or operand that lies at each distance of a batch, by place."""
         if signature.is_ladders(self.arguments):
             return {}
         return signature.batch_strides(self.definition.parameters, self.arguments)
@@ -318,13 +317,14 @@ class Kernel:
 
         A residual lies as C does, unless it has a distance of its own.
         """
-        own = set(self.batch_strides.values())
+        strided = set(self.batch_strides.values())
         has_distance = any(
-            signature.stride_of(parameter) == RESIDUAL for parameter in self.definition.parameters
+            signature.stride_of(parameter) == operands.RESIDUAL
+            for parameter in self.definition.parameters
         )
         if not has_distance:
-            own.add(RESIDUAL)
-        return tuple(operand.name for operand in self.operands if operand.name in own)
+            strided.add(operands.RESIDUAL)
+        return tuple(operand.name for operand in self.operands if operand.name in strided)
 
     @property
     def is_batched(self) -> bool:
@@ -335,9 +335,9 @@ class Kernel:
         return in_grid or any(map(_is_batch, self.arguments)) or bool(self.batch_strides)
 
     @cached_property
-    def operands(self) -> tuple[signature.Operand, ...]:
+    def operands(self) -> tuple[operands.Operand, ...]:
         """The operands beyond a product's that the kernel takes."""
-        if signature.is_ladders(self.arguments) or not {*self.arguments} & {*signature.OPERANDS}:
+        if signature.is_ladders(self.arguments) or not {*self.arguments} & {*operands.OPERANDS}:
             return ()
         return signature.operands(self.definition, self.arguments, self.launch.instance)
 

@@ -13,14 +13,16 @@ from typing import Any
 
 from worklog.errors import BadSetting
 from worklog.kernel.launch import own_part, stated
-from worklog.kernel.signature import COLUMN_SCALE, ROW_SCALE, SCALE_OF_A, SCALE_OF_B
+from worklog.kernel.operands import (
+    COLUMN_SCALE,
+    ROW_SCALE,
+    SCALE_OF_A,
+    SCALE_OF_B,
+    VECTOR_OF_SCALE,
+)
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
-VECTOR_OF_SCALE = {
-    SCALE_OF_A: ROW_SCALE,
-    SCALE_OF_B: COLUMN_SCALE,
-}  # by the scale of a whole matrix
 _STATEMENT = re.compile(r"per\b", re.IGNORECASE)  # other texts are comments like any other
 _WHOLE = re.compile(r"per[ -]?(tensor|matrix)", re.IGNORECASE)
 _ROWS = re.compile(r"per[ -]?(row|token)", re.IGNORECASE)

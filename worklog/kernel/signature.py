@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
-
 from worklog.errors import BadSetting, meant
+from worklog.kernel.operands import (
+    BIAS,
+    COLUMN_SCALE,
+    OPERANDS,
+    RESIDUAL,
+    ROW_BIAS,
+    ROW_SCALE,
+    SCALES,
+    Operand,
+)
 from worklog.kernel.source import evaluate, split_list, uncommented
 from worklog.kernel.unit import Definition
-from worklog.problem import SGEMM, TYPES, Float32, Parameter, Shape
-from worklog.problem.epilogues import BIAS, RESIDUAL, ROW_BIAS
+from worklog.problem import SGEMM, TYPES, Parameter
 from worklog.problem.formats import (
     FLOAT32,
     FORMATS,
@@ -37,17 +44,8 @@ MATRICES = ("A", "B", "C")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 BATCH = "batch"  # the number of products of one launch
-BIASES = (BIAS, ROW_BIAS)
 _RESIDUAL_NAMES = ("residual", "res", "skip")
 _READ_RESIDUAL_NAMES = ("d", "r")  # if they are only read; else they may be results
-# Factors of A and of B, or of their product, as 8-bit formats need them: a float, or its address.
-SCALE_OF_A = "scale of A"
-SCALE_OF_B = "scale of B"
-# The addresses of a factor for each row of A, and for each column of B.
-ROW_SCALE = "row scale"
-COLUMN_SCALE = "column scale"
-SCALES = (SCALE_OF_A, SCALE_OF_B, "scale", ROW_SCALE, COLUMN_SCALE)
-OPERANDS = (*BIASES, RESIDUAL, *SCALES)  # beyond those of a product
 MAP_TYPE = "CUtensorMap"  # of cuda.h
 MAP_OF = "map of "  # before the matrix of a tensor map that is passed by value
 ADDRESS_OF_MAP = "address of a map of "  # before the matrix of a tensor map in global memory
@@ -129,43 +127,6 @@ _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 _SHORT_SCALARS = ("float16", "bfloat16")  # passed by value as alpha and beta
 # Code that takes four int8 from each int: the functions __dp4a and dp4a, and mma's type s8.
 _PACKS = re.compile(r"dp4a|\bs8\b")
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An operand beyond those of a product.
-
-    name: one of OPERANDS
-    format: behind an address; None for a float
-    """
-
-    name: str
-    format: Format | None
-
-    @property
-    def is_added(self) -> bool:
-        """Whether it is added, and not a factor."""
-        return self.name not in SCALES
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether it has a number for each row or for each column."""
-        return self.name in (*BIASES, ROW_SCALE, COLUMN_SCALE)
-
-    def length(self, shape: Shape) -> int:
-        """Return the number of elements at a shape."""
-        lengths = {
-            BIAS: shape.n,
-            ROW_BIAS: shape.m,
-            RESIDUAL: shape.m * shape.n,
-            ROW_SCALE: shape.m,
-            COLUMN_SCALE: shape.n,
-        }
-        return lengths.get(self.name, 1)
-
-    def neutral(self, shape: Shape) -> Float32:
-        """Return values that change nothing: zeros, or a one."""
-        return np.full(self.length(shape), 0 if self.is_added else 1, np.float32)
 
 
 class UnclearOrder(BadSetting):
@@ -346,9 +307,10 @@ def is_leading_dimension(parameter: Parameter) -> bool:
 
 
 def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[int, str]:
-    """Return the matrix or the operand of each distance between those of a batch, by place.
+    """Return what lies at each distance between a batch's matrices, by place.
 
-    A residual or a bias whose distance has another value than its length is one for all products.
+    It is a matrix or an operand. A residual or a bias whose distance isn't its length is one for
+    all products.
     """
     matrices = {span: matrix for matrix, span in _SPAN.items()}
     strides = dict[int, str]()
@@ -364,7 +326,7 @@ def batch_strides(declared: Sequence[Parameter], values: Sequence[str]) -> dict[
 
 
 def stride_of(parameter: Parameter) -> str:
-    """Return the operand between whose products a parameter is the distance, by its name.
+    """Return the operand that a distance between products is of, by its name.
 
     "" for other parameters, also for a matrix' distance.
     """

@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-# The address of a vector that is added to each row of C, of N elements, or to each column, of M.
-BIAS = "bias"
-ROW_BIAS = "row bias"
-# The address of a matrix of C's shape that is added.
-RESIDUAL = "residual"
 RELU = "relu"
 GELU = "gelu"  # x (1 + erf(x / sqrt(2))) / 2
 GELU_TANH = "gelu tanh"  # x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2

@@ -10,8 +10,9 @@ from worklog.errors import Skipped
 from worklog.gate import BY_NORM, beyond_product, check_plausible, fp32_roof, timed
 from worklog.harness import ONE_PLACEMENT, Harness, LoopResult, cross_check
 from worklog.kernel import Runnable
+from worklog.kernel.operands import RESIDUAL
 from worklog.problem import Shape
-from worklog.problem.epilogues import NONE, RESIDUAL
+from worklog.problem.epilogues import NONE
 from worklog.problem.formats import SINGLE, Types
 from worklog.runner.algorithms import choose
 from worklog.runner.job import Job, algorithms_of

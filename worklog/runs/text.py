@@ -310,6 +310,6 @@ def silent(step: int, steps: int, description: str) -> None:
 
 
 def before_lines(message: str, addition: str) -> str:
-    """Return a message with an addition behind its first line, such as a line of code below it."""
+    """Return a message with an addition behind its first line; code may follow."""
     first, newline, lines = message.partition("\n")
     return f"{first}{addition}{newline}{lines}"

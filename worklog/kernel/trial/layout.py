@@ -28,7 +28,7 @@ LAYOUTS = {
 
 
 def needs_layout(kernel: Kernel) -> bool:
-    """Return whether a kernel is named as a layer, and doesn't state where its weights lie."""
+    """Return whether a layer doesn't state where its weights lie, by its names."""
     is_stated = kernel.stated["args"] or kernel.types.by_columns
     return bool(kernel.arguments) and not is_stated and is_layer(kernel.definition.parameters)
 
