@@ -76,9 +76,7 @@ def test_any_number_of_multiprocessors_gives_the_product(name, multiprocessors):
 
 
 @pytest.mark.parametrize("name", PERSISTENT)
-def test_the_gate_passes_a_rung_on_another_number_of_multiprocessors(
-    name, few_shapes, monkeypatch
-):
+def test_the_gate_passes_a_rung_on_another_number_of_multiprocessors(name, few_shapes, monkeypatch):
     monkeypatch.setattr(
         check, "device_of", lambda live, budget: EmulatedDevice(chip(78), budget=budget)
     )
