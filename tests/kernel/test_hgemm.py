@@ -39,6 +39,7 @@ def edited(tmp_path) -> Any:
     return edit
 
 
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize("name", GRIDS)
 def test_the_kernels_pass(name):
     verdict = checked(FOLDER / f"{name}.cu").verdict
@@ -54,6 +55,7 @@ def test_the_kernels_pass(name):
         ("hgemm_cluster", "BN=256 STAGES=4 GROUP=8 SKEW=1", "BN=128 STAGES=3 GROUP=1 SKEW=0"),
     ],
 )
+@pytest.mark.usefixtures("few_shapes")
 def test_other_tiles_pass(edited, name, old, new):
     verdict = checked(edited(name, old, new)).verdict
     assert verdict.accepted, verdict.reason
@@ -62,6 +64,7 @@ def test_other_tiles_pass(edited, name, old, new):
 RELAXED = ("barrier.cluster.arrive.release;", "barrier.cluster.arrive.relaxed;")
 
 
+@pytest.mark.usefixtures("few_shapes")
 def test_a_relaxed_arrival_after_the_fence_of_mbarriers_passes_as_in_cutlass(edited):
     """include/cutlass/arch/barrier.h: fence_barrier_init, then cluster_arrive_relaxed."""
     verdict = checked(edited("hgemm_cluster", *RELAXED)).verdict
@@ -102,5 +105,6 @@ def test_a_relaxed_arrival_without_that_fence_fails(edited):
         ("hgemm_cluster", "wait(full[slot], step / STAGES % 2)", "wait(full[slot], step % 2)"),
     ],
 )
+@pytest.mark.usefixtures("few_shapes")
 def test_edits_fail(edited, name, old, new):
     assert not checked(edited(name, old, new)).verdict.accepted

@@ -37,6 +37,7 @@ def kernel(name: str, *changes: tuple[str, str]) -> Kernel:
     return Kernel.from_source(source, file=f"{name}.cu")
 
 
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_kernels_pass(name):
     right = kernel(name)

@@ -122,10 +122,16 @@ static inline void move(const Site *s, const Warp *w, uintptr_t memory, const ui
   }
 }
 
+/* The element that a byte of an access is in: its size is a power of two, and dividing is slow. */
+static inline int element_of(const Site *s, int byte) {
+  return byte >> __builtin_ctz((unsigned)s->size);
+}
+
 /* Whether a store leaves a cell of memory as it was. memory: at the lane's address */
 static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_t *memory, int cell,
                             int grain) {
-  const uint8_t *value = w->file + s->values[cell / s->size] + lane * s->width + cell % s->size;
+  const uint8_t *value = w->file + s->values[element_of(s, cell)] + lane * s->width;
+  value += cell & (s->size - 1);
   return grain == 4 ? *(const uint32_t *)(memory + cell) == *(const uint32_t *)value
                     : !memcmp(memory + cell, value, (size_t)grain);
 }
@@ -229,7 +235,7 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
     if (shared && s->op != LOAD)
       byte += (uint64_t)cell;
     if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place)))
-      missing |= 1 << cell / s->size;
+      missing |= 1 << element_of(s, cell);
     int same = s->op == STORE && m->cells && unchanged(s, w, lane, m->data + at, cell, l->grain);
     if (same && shared)
       same = by_one_line(l, &m->cells[place].write, s);
@@ -238,7 +244,7 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
     else if (m->cells)
       order(l, b, m, place, pc, thread, byte, s->op != LOAD, same);
     if (s->op == STORE && m->written)
-      m->written[place] = !(w->poisoned && poisoned(w, s->values[cell / s->size]) >> lane & 1);
+      m->written[place] = !(w->poisoned && poisoned(w, s->values[element_of(s, cell)]) >> lane & 1);
   }
   return missing;
 }

@@ -83,6 +83,23 @@ static inline uint32_t sum_in_float(const Form *f, double x) {
   return bits & ~((1u << (23 - EIGHT_FRACTION)) - 1);
 }
 
+/* The sums of 8 columns in float32, as bits: rounded together, unless one needs more care. */
+static inline void sums_in_float(const Form *f, const double *sums, uint32_t *words) {
+  Longs bits = *(const Longs *)sums & ~(int64_t)0x1FFFFFFF;
+  Floats rounded = __builtin_convertvector((Doubles)bits, Floats) + 0.0f; /* -0 becomes +0 */
+  Ints sizes = (Ints)rounded & 0x7FFFFFFF, kept = (Ints)rounded;
+  /* NaN, or below 2^-126, where the conversion has rounded. */
+  Ints careful = (sizes > 0x7F800000) | ((sizes > 0) & (sizes <= 0x00800000));
+  int any = 0;
+  for (int j = 0; j < WIDE; j++)
+    any |= careful[j];
+  if (fraction_of(f) != FRACTION)
+    kept &= ~((1 << (23 - EIGHT_FRACTION)) - 1);
+  memcpy(words, &kept, sizeof kept);
+  for (int j = 0; any && j < WIDE; j++)
+    words[j] = sum_in_float(f, sums[j]);
+}
+
 /* C plus a sum that was computed without C, as bits of C's type. */
 static inline uint32_t add_last(const Form *f, uint32_t c, uint32_t sum) {
   if (f->sum == F16)
@@ -110,7 +127,8 @@ static double number_of(const Form *f, const uint32_t *row, int type, int k) {
 
 /* A number whose exponent is near 0. */
 static inline float near(float significand, int32_t exponent) {
-  return significand == 0.0f ? 0.0f : significand * as_float((uint32_t)(exponent + 127) << 23);
+  int32_t zero = (float_bits(significand) & 0x7FFFFFFF) == 0;
+  return significand * as_float(zero ? 0 : (uint32_t)(exponent + 127) << 23);
 }
 
 /* Significands and exponents of the numbers of a row, of `size` bytes each. Whether one is odd,
@@ -126,12 +144,13 @@ static inline int split(const void *row, int count, int fraction, int width, int
     int32_t field = (int32_t)(bits >> fraction) & ones, e = (field ? field : 1) - (ones >> 1);
     float x = as_float(0x3F800000 | digits << (23 - fraction)) - (field ? 0.0f : 1.0f);
     /* E4M3 has numbers beside NaN in its last field. */
-    int32_t special = field == ones && (width != 4 || digits == 7);
-    x = special ? 0.0f : x;
+    int32_t special = (field == ones) & ((width != 4) | (digits == 7));
+    int32_t zero = special | ((field | (int32_t)digits) == 0);
+    uint32_t sign = bits >> (fraction + width) << 31;
     odd |= special;
-    far |= (x != 0.0f) & ((e < -NEAR) | (e > NEAR));
-    significand[k] = bits >> (fraction + width) & 1 ? -x : x;
-    exponent[k] = x == 0.0f ? NO_EXPONENT : e;
+    far |= (zero == 0) & ((e < -NEAR) | (e > NEAR));
+    significand[k] = as_float((zero ? 0 : float_bits(x)) | sign);
+    exponent[k] = zero ? NO_EXPONENT : e;
   }
   return odd | far << 1;
 }

@@ -83,8 +83,10 @@ static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, cons
       for (int k = 0; k < f->depth && f->sum != S32; k += f->step) {
         double total[WIDE];
         add_floats(f, x, m, n, k, (float *)(old + n), odd, total);
-        for (int j = 0; j < WIDE; j++)
-          words[j] = half ? to_half(total[j]) : sum_in_float(f, total[j]);
+        if (!half)
+          sums_in_float(f, total, words);
+        for (int j = 0; half && j < WIDE; j++)
+          words[j] = to_half(total[j]);
         for (int j = 0; j < WIDE; j++) {
           old[n + j] = half ? float_bits((float)from_half(words[j])) : words[j];
           odd |= (old[n + j] & 0x7F800000) == 0x7F800000; /* for the next step */

@@ -75,8 +75,8 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
       memcpy(&out[k / 2][k % 2 * 4], b->shared.data + line, LINE);
     if (!l->checking)
       continue;
-    for (uint64_t byte = line; byte < line + LINE; byte += (uint64_t)l->grain)
-      fresh |= !b->shared.written[byte / (uint64_t)l->grain];
+    FOR_CELLS(place, line, LINE, l->grain)
+      fresh |= !b->shared.written[place];
     begin_reading(l, b, pc, thread, line, LINE);
   }
   if (fresh)
