@@ -16,7 +16,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.gate.operands import SMALL, drawn, product_factors
+from worklog.gate.operands import SMALL, integer_operands, product_factors
 from worklog.gate.parts import Parts, cause, is_near, parts_of
 from worklog.kernel import WIDE, Buffer, Kernel, Loaded
 from worklog.kernel.operands import RESIDUAL
@@ -110,7 +110,7 @@ class BatchedProducts:
         self.has_fault = False
         self.shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
         self.alpha = 3.0 if subject.domain.alpha else 1.0
-        self.shared = drawn(subject, self.shape, memory.rng)
+        self.shared = integer_operands(subject, self.shape, memory.rng)
         self.own_operands = subject.kernel.operands_of_each_product
         self.products = [self._drawn() for _ in range(PRODUCTS)]
         declared = subject.kernel.definition.parameters
@@ -128,7 +128,7 @@ class BatchedProducts:
         subject = self.subject
         rng = self.memory.rng
         a, b = product_factors(subject, self.shape, rng)
-        drawn_values = drawn(subject, self.shape, rng)
+        drawn_values = integer_operands(subject, self.shape, rng)
         values = dict[str, Float32]()
         for name, numbers in drawn_values.items():
             values[name] = numbers if name in self.own_operands else self.shared[name]

@@ -55,7 +55,7 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
     types = subject.types
     shape = subject.domain.padded(Shape(*SPECIAL, SPECIAL[0]))
     factors = product_factors(subject, shape, memory.rng)
-    values = drawn(subject, shape, memory.rng)
+    values = integer_operands(subject, shape, memory.rng)
     old = small_old_c(subject, shape, memory.rng)
     if types.epilogue:
         old = np.clip(old, -SMALL, SMALL)
@@ -180,7 +180,7 @@ def _small_factors(types: Types, shape: Shape, rng: np.random.Generator) -> tupl
     return a, b.astype(np.float32)
 
 
-def drawn(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
+def integer_operands(subject: Loaded, shape: Shape, rng: np.random.Generator) -> dict[str, Float32]:
     """Return small integers to add, and powers of two as scales, by operand."""
     is_small = bool(subject.types.epilogue)
     return {
