@@ -28,7 +28,7 @@ WARM_US = 250_000.0  # before the first step that counts, so that clock and powe
 LEAST_STEPS = 10  # of the counter between its first and its last reading
 LONGEST = 4.0  # x the requested time: how long the loop waits for so many steps
 BLURRED = 0.02  # of the time between the two steps: the largest uncertainty of this time
-BATCH_US = 5_000.0  # work that is enqueued at once
+BATCH_US = 50_000.0  # work that is enqueued at once; a reading of the counter takes some ms
 MOST_IN_A_BATCH = 4096
 POLL_S = 0.001
 HOST_BOUND = 1.5  # x the host time to launch: between shorter launches, the GPU may wait
@@ -70,9 +70,11 @@ def launch_energy(
     host_calls = int(np.clip(HOST_WORK_US / launch_us, 1, HOST_LAUNCHES))
     host_us = host_us_of(timeline, launch.launch, host_calls) / host_calls
     watch = CounterWatch(timeline, 1e6 * seconds)
-    calls, loop_us = in_a_row(timeline, launch.launch, launch_us, watch.look)
+    calls, loop_us, waits = in_a_row(timeline, launch.launch, launch_us, watch.look)
     call_us = loop_us / calls
     reason = watch.missing()
+    if waits:
+        reason = f"the GPU waited for the host {waits} times between launches in a row"
     if call_us < HOST_BOUND * host_us:
         reason = (
             f"a launch in a row takes {call_us:.1f} µs, and the host {host_us:.1f} µs to enqueue "
@@ -92,10 +94,10 @@ def launch_energy(
 
 def in_a_row(
     timeline: CudaTimeline, launch: Launch, launch_us: float, look: Callable[[], bool]
-) -> tuple[int, float]:
+) -> tuple[int, float, int]:
     """Launch in a row until `look` returns True.
 
-    Returns the launches and their time in µs.
+    Returns the launches, their time in µs, and how often the GPU had nothing to do between them.
 
     launch_us: the expected time of a launch
     look: called about every POLL_S, and at least once in each batch
@@ -106,7 +108,9 @@ def in_a_row(
     _enqueue(timeline, launch, batch, slot=0)
     launches = batch
     slot = 0
+    waits = 0
     while not look():
+        waits += timeline.is_reached(slot)
         _enqueue(timeline, launch, batch, slot=1 - slot)
         launches += batch
         while not timeline.is_reached(slot):
@@ -114,7 +118,7 @@ def in_a_row(
             timeline.pause(POLL_S)
         slot = 1 - slot
     timeline.synchronize()
-    return launches, timeline.host_us() - started_us
+    return launches, timeline.host_us() - started_us, waits
 
 
 def _enqueue(timeline: CudaTimeline, launch: Launch, batch: int, *, slot: int) -> None:

@@ -23,6 +23,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +247,13 @@ def is_batch_faster(shape: Shape, **options: Any) -> bool:
     each = candidates(shape.single, **options)
     if not (at_once and each):
         return False
-    times = (min(us for us, _ in timed) for timed in (at_once, each))
-    us, us_of_each = times
+    us, make_kernel = min(at_once, key=itemgetter(0))
+    # For single products, the table has the times of B in row-major order, which are shorter.
+    if options.get("b_by_columns"):
+        chip: Chip = options.get("chip", ANY_CHIP)
+        if math.prod(make_kernel().blocks(shape)) >= chip.multiprocessors:
+            return True  # parts of K have nothing to gain
+    us_of_each = min(us for us, _ in each)
     return us < shape.batch * max(us_of_each, HOST_US)
 
 
