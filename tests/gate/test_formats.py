@@ -9,7 +9,9 @@ import pytest
 from worklog.errors import BadSetting
 from worklog.gate.guarded_buffer import LaunchResult
 from worklog.gate.precision import PrecisionReference, any_data, beyond_rounding, not_as_fp32
+from worklog.gate.unfolding import enqueue_both
 from worklog.kernel import Kernel
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape, random_inputs
 from worklog.problem.epilogues import EPILOGUES, activated
 from worklog.problem.formats import FLOAT16, FLOAT32, FORMATS, SINGLE, Types
@@ -49,6 +51,21 @@ def kernel(name: str, old: str = "", new: str = "") -> Kernel:
     source = (FOLDER / f"{name}.cu").read_text(encoding="utf-8")
     assert old in source
     return Kernel.from_source(source.replace(old, new, 1) if old else source, file=f"{name}.cu")
+
+
+def test_a_c_of_16_bits_that_the_factor_of_an_activation_overflows_is_launched_without_it():
+    """The gate takes 16 x: of these elements, gelu's result is beyond 65,504 then."""
+    device = EmulatedDevice()
+    loaded = kernel("gelu_residual").load(device)
+    shape = Shape(2, 2, 1)
+    a = np.array([[100.0], [-3.0]], np.float32)
+    b = np.array([[100.0, 0.5]], np.float32)
+    vectors = [device.upload(np.zeros(size, np.float32), FLOAT16) for size in (2, 4)]
+    loaded.use_operands(dict(zip(("bias", "residual"), vectors, strict=True)))
+    factors = [device.upload(matrix.ravel(), FLOAT16) for matrix in (a, b)]
+    c = device.upload(np.ones(4, np.float32), FLOAT16)
+    enqueue_both(device, loaded, loaded.types, shape, 1.0, *factors, 0.0, c)
+    assert (device.download(c).reshape(2, 2) == a @ b).all()
 
 
 @pytest.mark.parametrize("name", FORMATS_OF)

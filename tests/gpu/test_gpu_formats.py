@@ -113,7 +113,7 @@ def test_a_kernel_is_timed_beside_the_libraries(session, own, name, shape, basel
     print(m)
     assert m.status == "measured", m.reason
     assert [name for name, ratio in m.against.items() if ratio] == baselines, m.degradations
-    assert ("product alone" in m.label) == bool(m.beyond and baselines)
+    assert ("product alone" in m.baseline_remark) == bool(m.beyond and baselines)
     if not baselines:
         assert any("cuBLAS isn't called for" in line for line in m.degradations), m.degradations
 
