@@ -77,6 +77,26 @@ def test_a_counter_that_is_read_too_rarely_gives_no_number(monkeypatch):
     assert energy.joules is None and "read too rarely" in energy.reason
 
 
+@pytest.mark.parametrize(("reading_ms", "waits"), [(8, False), (120, True)])
+def test_the_gpu_has_work_while_the_counter_is_read_or_there_is_no_number(
+    reading_ms, waits, monkeypatch
+):
+    """An H200's takes some milliseconds; the GPU had 10 ms of work, and waited for it."""
+    gpu = VirtualGpu()
+    read = gpu.energy.millijoules
+
+    def slowly() -> int | None:
+        gpu.machine.pass_host(1000.0 * reading_ms)
+        return read()
+
+    monkeypatch.setattr(gpu.energy, "millijoules", slowly)
+    energy = energy_of(gpu, 400.0)
+    if waits:
+        assert energy.joules is None and "waited for the host" in energy.reason
+    else:
+        assert energy.us == approx(400.0, rel=0.01)
+
+
 def test_a_launch_that_is_shorter_than_the_hosts_work_gives_no_number():
     energy = energy_of(VirtualGpu(Machine(enqueue_us=10.0)), 5.0)
     assert energy.joules is None and "the GPU would wait between launches" in energy.reason
