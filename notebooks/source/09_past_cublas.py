@@ -415,7 +415,7 @@ import pandas as pd
 
 from worklog.runs import Run, recordings
 
-beside = Run.load(recordings("chapters")["h200_cublaslt"], "recorded")
+beside = Run.load(recordings("settings")["h200_cublaslt"], "recorded")
 print(beside.full_label)
 pd.DataFrame(
     {

@@ -660,7 +660,7 @@ def test_09_two_levels_leave_half_of_the_multiprocessors_without_a_place_at_4096
 
 
 def test_09_an_algorithm_of_cublaslt_is_faster_than_cublass_choice_at_1024_alone():
-    beside = Run.load(recordings(CHAPTERS)["h200_cublaslt"], "recorded")
+    beside = Run.load(recordings("settings")["h200_cublaslt"], "recorded")
     at_1024, *others = beside.measurements
     assert [m.point.shape.m for m in (at_1024, *others)] == [1024, 2048, 4096, 8192]
     assert at_1024.against["cuBLAS"].low > 1 > at_1024.against["cuBLASLt"].high
