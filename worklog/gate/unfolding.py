@@ -38,7 +38,7 @@ def enqueue_both(device: Device, subject: Runnable, types: Types, *arguments: An
     old = device.download(c)
 
     def odd_part(factor: float) -> Float32 | None:
-        """Return (f(x) - f(-x)) / factor from launches with larger x; None if A was changed."""
+        """Return (f(x) - f(-x)) / factor of larger x; None if A was changed."""
         results = list[Float32]()
         for sign in (factor, -factor):
             scaled = host_a * np.float32(sign)
@@ -52,15 +52,17 @@ def enqueue_both(device: Device, subject: Runnable, types: Types, *arguments: An
         return _odd_part(positive, negative, old, factor)
 
     factor = 1.0 if types.epilogue == RELU else _factor(types, host_a)
-    found = odd_part(factor)
-    if found is not None and factor > 1 and not np.isfinite(found).all():
+    product = odd_part(factor)
+    if product is not None and factor > 1 and not np.isfinite(product).all():
         # What overflows a C of 16 bits may be in range without the factor.
         unscaled = odd_part(1.0)
-        found = None if unscaled is None else np.where(np.isfinite(found), found, unscaled)
-    if found is None:
+        if unscaled is not None:
+            unscaled = np.where(np.isfinite(product), product, unscaled)
+        product = unscaled
+    if product is None:
         return  # A isn't restored, so the check of inputs reports it
     device.overwrite(a, host_a)
-    device.overwrite(c, found)
+    device.overwrite(c, product)
 
 
 def _factor(types: Types, a: Float32) -> float:

@@ -239,13 +239,13 @@ def choose(shape: Shape, **options: Any) -> Kernel:
 
 
 def is_batch_faster(shape: Shape, **options: Any) -> bool:
-    """Return whether one launch is expected to be faster than one for each product of a batch.
+    """Return whether a launch of a batch is expected to be faster than launches of each.
 
     options: as for candidates()
     """
     at_once = candidates(shape, **options)
-    each = candidates(shape.single, **options)
-    if not (at_once and each):
+    singles = candidates(shape.single, **options)
+    if not (at_once and singles):
         return False
     us, make_kernel = min(at_once, key=itemgetter(0))
     # For single products, the table has the times of B in row-major order, which are shorter.
@@ -253,8 +253,8 @@ def is_batch_faster(shape: Shape, **options: Any) -> bool:
         chip: Chip = options.get("chip", ANY_CHIP)
         if math.prod(make_kernel().blocks(shape)) >= chip.multiprocessors:
             return True  # parts of K have nothing to gain
-    us_of_each = min(us for us, _ in each)
-    return us < shape.batch * max(us_of_each, HOST_US)
+    single_us = min(us for us, _ in singles)
+    return us < shape.batch * max(single_us, HOST_US)
 
 
 def candidates(
