@@ -239,7 +239,9 @@ def choose(shape: Shape, **options: Any) -> Kernel:
 
 
 def is_batch_faster(shape: Shape, **options: Any) -> bool:
-    """Return whether a launch of a batch is expected to be faster than launches of each.
+    """Return whether one launch of a batch is expected to be faster.
+
+    Than a launch of each product.
 
     options: as for candidates()
     """
