@@ -26,7 +26,7 @@ scope of its arrivals, and what Nsight Compute counts, for notebook 18.
 `python -m tests.record.chapters winograd worklog/recordings/chapters/h200_winograd.jsonl`; minutes.
 Winograd's form with one and two levels beside cuBLAS and the fastest rungs, for notebook 09.
 
-`python -m tests.record.chapters energy worklog/recordings/settings/h200_energy.jsonl`; under a
+`python -m tests.record.chapters energy worklog/recordings/settings/h200_energy.jsonl`; a
 minute. The joules of a launch of some rungs, Winograd's form and cuBLAS, for notebook 10. It isn't
 among the chapters: the pages take a rung's time from the first chapter that has it.
 """

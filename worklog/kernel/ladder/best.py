@@ -40,7 +40,8 @@ EXACT_US = 0.065
 FILE = Path(__file__).with_name("best.json")
 PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
-HOST_US = 3.5  # of a launch: 16 and 128 products of 128 x 64 x 128 take this each on an H200
+# Of a launch: 16 and 128 products of 128 x 64 x 128 took this each on an H200; not recorded.
+HOST_US = 3.5
 LEAST_TILES = 6  # tiles of K per part: the first tiles of a part aren't overlapped with anything
 MAX_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than errors of FP32 sums
