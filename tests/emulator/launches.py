@@ -307,6 +307,8 @@ KERNELS: dict[str, Launch] = {
     "bulk_copies": Launch(
         [np.arange(100, 356, dtype=np.uint32), words(640)], [Crc(640, 0x9D481337)], 64
     ),
+    # 2000 stages: more turns than a wait that nothing ends is granted.
+    "long_ring": Launch([2000, np.arange(1, 5, dtype=np.uint32), words(1)], [[20_000]], 64),
     "disjoint_masks": Launch([words(96)], [Crc(96, 0x5472A554)]),
     "partial_warp": Launch([FLOATS[1:], floats(32)], [[sum(range(1, 21))]]),
     "exited_lanes": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], kinds=["exited-in-mask"]),

@@ -331,7 +331,7 @@ typedef struct {
   Chunk *spare[512]; /* that of blocks that have ended, for the next ones: lists by size */
   /* kept of what was handed over, since it was forgotten; how often that was */
   int64_t times, forgotten;
-  /* of global memory, which other blocks see; before this round */
+  /* of global memory, which other blocks see, and ends of phases; before this round */
   uint64_t changes, changes_before;
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
   /* of the order in which warps and blocks take turns; 0: in the order of their numbers */

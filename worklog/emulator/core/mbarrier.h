@@ -184,6 +184,7 @@ static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread,
   if (m->waited < m->phase)
     report_thread(l, b, NOT_WAITED, pc, NONE, thread, 0, NUMBERS(m->start, m->phase, m->phase - 1));
   m->waited = m->phase++;
+  l->changes++;
   m->pending = m->count;
   m->refused = 0;
   if (!l->checking)
