@@ -1,4 +1,4 @@
-"""All rungs by name, with `best`, the last of them; and winograd, which isn't a rung."""
+"""All rungs by name, with `best`, the last of them; and two kernels that aren't rungs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from worklog.kernel.ladder.rungs import (
     LADDER,
     TENSOR,
     any_shape,
+    digits,
     winograd,
     winograd_at,
 )
@@ -26,9 +27,10 @@ BEST = Dispatcher.from_kernel(
     replace(any_shape(ANY_SHAPE.template), rules="A, B, C % 16 bytes"), choose, batches=True
 )
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
-# Another precision class than FP32's own sums, so no rung to compare with. It has no recorded time.
+# These aren't rungs, and have no time in the ladder's recordings. Winograd's form is of another
+# precision class than FP32's own sums. What digits lose, as rung 26 doesn't, stands in the file.
 WINOGRAD = Dispatcher.from_kernel(winograd(), winograd_at)
-NAMED = {kernel.name: kernel for kernel in (*RUNGS, WINOGRAD)}
+NAMED = {kernel.name: kernel for kernel in (*RUNGS, WINOGRAD, digits())}
 
 
 def rung(name: str, advice: str = "") -> Kernel:

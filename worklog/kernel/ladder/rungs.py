@@ -82,6 +82,7 @@ ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles 
 SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 WINOGRAD = numbered(None, "winograd", "seven products of sums of quadrants replace eight")
+DIGITS = numbered(None, "digits", "six products of INT8 replace one of FP32")
 
 
 def equal_shares(blocks: int | str = MULTIPROCESSORS) -> Kernel:
@@ -334,6 +335,22 @@ def winograd(levels: int = 1, **sides: int) -> Kernel:
         template=tile,
         rules=", ".join((*sizes, "A, B, C % 16 bytes")),
         workspace=f"{FLOAT_BYTES} * ({sums} + {kept_tiles} * {MULTIPROCESSORS} * BM * BN)",
+    )
+
+
+def digits() -> Kernel:
+    """Return the kernel of INT8's products.
+
+    A pass forms the digits. The next one sums six of their products.
+    """
+    lines = "((M + 127) / 128 * 128 + (N + 127) / 128 * 128)"
+    forming = Launch("form_digits<4>", f"{lines} / 8", str(SPLITTERS))
+    stage_bytes = 192  # three digits of each of 64 numbers
+    return replace(
+        DIGITS,
+        launches=(forming, DIGITS.launch),
+        main=1,
+        workspace=f"{lines} * ((K + 63) / 64 * {stage_bytes} + 4)",
     )
 
 
