@@ -1,6 +1,6 @@
 """Problems with references (SGEMM and softmax among them), and their points.
 
-Further faces of the room: arrays, axes and drawn_shapes.
+Further faces of the room: arrays, axes, drawn_shapes and workloads.
 """
 
 from worklog.problem.axes import Axis
