@@ -9,7 +9,7 @@ from worklog.kernel import rung
 from worklog.kernel.resources import no_sass
 from worklog.lab.ladder_tables import LOOPS, main_loops
 from worklog.runs import Calibration, Run, recordings
-from worklog.runs.text import Table, duration, percent
+from worklog.runs.text import Table, duration, format_energy, percent
 
 
 def fetched_ahead(calibration: Calibration, *names: str) -> Table:
@@ -118,3 +118,24 @@ def power_cap() -> Table:
         row["of FP32's time, x 6, 3, 1"] = percent(share)
         rows.append(row)
     return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
+
+
+def six_products() -> Table:
+    """Return the times, clocks and energies of six products of INT8 and of rung 26 (10).
+
+    The cycles are the time at the median SM clock while it was measured.
+    """
+    run = Run.load(recordings("settings")["h200_digits"], "recorded")
+    rows = []
+    for m in run.measurements:
+        us = m.us or math.nan
+        sm_mhz = m.sm_mhz or math.nan
+        row = {"kernel": f"{m.kernel} at {m.point.shape.m}", "time": duration(us, padded=True)}
+        row["of cuBLAS"] = percent(m.ratio)
+        row["SM MHz"] = f"{sm_mhz:.0f}"
+        row["million cycles"] = f"{1e-6 * us * sm_mhz:.3f}"
+        row["in a row"] = duration(m.energy.us or math.nan, padded=True) if m.energy else ""
+        row["energy"] = format_energy(m.joules or math.nan)
+        rows.append(row)
+    note = "8192: not checked by the gate, which takes a minute there; the same code at 4096 is"
+    return Table.of(run.label, rows, notes=[note])

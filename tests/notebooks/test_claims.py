@@ -8,6 +8,7 @@ import math
 import re
 from functools import cache
 from itertools import pairwise
+from statistics import geometric_mean
 from typing import Any
 
 import nbformat
@@ -481,7 +482,7 @@ def test_the_largest_error_of_split_is_a_fifth_of_cublas_in_each_recording_that_
         (CHAPTERS, "h200_more"),
         (CHAPTERS, "h200_warm"),
         ("settings", "h200_graph"),
-        ("settings", "h200_power"),
+        ("settings", "h200_energy"),
     ):
         run = Run.load(recordings(part)[name], "recorded")
         errors = {}
@@ -630,6 +631,26 @@ def test_18_a_cluster_moves_less_through_l2_and_uses_more_of_the_peak_at_its_clo
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
     [cublas] = [row for row in document["rows"] if (row["format"], row["size"]) == ("FP16", 4096)]
     assert cublas["in_a_row"]["watts"] == approx(692, abs=0.5)
+
+
+def test_09_batches_of_attention_are_faster_than_bmm_and_at_worst_4_percent_slower():
+    run = Run.load(recordings("settings")["h200_attention"], "recorded")
+    shares = {m.point: m.ratio for m in run.measurements}
+    assert len(shares) == 24 and geometric_mean(shares.values()) == approx(1.15, abs=0.005)
+    lowest = min(shares, key=shares.__getitem__)
+    assert shares[lowest] == approx(0.96, abs=0.005) and lowest.value("length") == 512
+    by_length = {
+        length: [share for point, share in shares.items() if point.value("length") == length]
+        for length in (128, 512, 2048)
+    }
+    means = [geometric_mean(group) for group in by_length.values()]
+    assert means == sorted(means, reverse=True)
+    wide_and_long = [
+        share
+        for point, share in shares.items()
+        if point.value("size") == 128 and point.value("length") == 2048
+    ]
+    assert len(wide_and_long) == 4 and all(0.98 < share < 1.02 for share in wide_and_long)
 
 
 def test_09_fewer_multiplications_are_faster_than_best_and_above_the_peak_at_16384():

@@ -8,6 +8,7 @@ import math
 import re
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,27 +282,10 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03():
     assert (tf32 * 1830 / gpu.sm_clock_mhz, fp16 * 1830 / gpu.sm_clock_mhz) == approx(
         (494.7, 989.4), abs=0.1
     )
-    power = {
-        m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements
-    }
     split = worklog.results("split", 2048).measurements[0]
     assert (split.tflops or 0) / (fp16 / 3 * (split.sm_mhz or 0) / gpu.sm_clock_mhz) == approx(
         0.51, abs=0.005
     )
-    watts = {name: m.watts or 0.0 for name, m in power.items()}
-    in_a_row = {name: m.energy.us for name, m in power.items()}
-    assert (in_a_row["split"], power["split"].us, power["split"].ratio) == approx(
-        (745, 652, 4.106), rel=1e-3
-    )
-    assert in_a_row["cuBLAS"] / in_a_row["split"] == approx(3.61, abs=0.01)
-    assert max(watts, key=lambda name: watts[name]) == "tf32" and set(watts) == set(SECOND)
-    assert (watts["tf32"], watts["split"]) == approx((724, 713), abs=1)
-    for m in (power[name] for name in SECOND if name != "split"):
-        assert (
-            watts["split"] < 1.26 * watts[m.kernel]
-            and in_a_row["split"] < 0.61 * in_a_row[m.kernel]
-        )
-        assert (power["split"].sm_mhz or 0) < (m.sm_mhz or 0)
     assert min(worklog.results(name).measurements[0].sm_mhz or 0 for name in SECOND[:5]) > 1809
     pairs = [worklog.results(name).measurements[0].samples for name in ("warptiled", "split")]
     clocks = [
@@ -324,6 +308,71 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03():
         230, rel=0.01
     )
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)
+
+
+def test_10_split_takes_least_energy_and_is_3_6_times_as_fast_as_cublas_in_a_row():
+    power = settings_at("h200_energy", 4096)
+    watts = {name: m.watts or 0.0 for name, m in power.items()}
+    in_a_row = {name: m.energy.us for name, m in power.items() if m.energy}
+    split = power["split"]
+    assert (in_a_row["split"], split.us, split.ratio) == approx((751, 642, 4.167), rel=1e-3)
+    assert in_a_row["cuBLAS"] / in_a_row["split"] == approx(3.6, abs=0.05)
+    assert min(power, key=lambda name: power[name].joules or math.inf) == "split"
+    for name in ("tf32", "wgmma", "split"):
+        assert 690 <= watts[name] < 693.5
+    for name in SECOND[:5]:
+        assert watts["split"] < 1.26 * watts[name]
+        assert in_a_row["split"] < 0.61 * in_a_row[name]
+    slowest = min(power, key=lambda name: power[name].sm_mhz or math.inf)
+    assert slowest == "split"
+
+
+def test_10_faster_kernels_need_less_energy_on_fp32s_own_units():
+    power = settings_at("h200_energy", 4096)
+    ladder = ("naive", "shared", "tiles_2d", "vectorized", "warptiled", "bulk_copies")
+    joules = [power[name].joules or math.nan for name in ladder]
+    assert joules == sorted(joules, reverse=True)
+    assert set(power) == {*ladder, *SECOND, "winograd"}
+    naive, best, winograd = (power[name] for name in ("naive", "best", "winograd"))
+    assert best.watts / naive.watts == approx(3.4, abs=0.05)
+    assert naive.us / best.us > 100
+    assert winograd.joules / best.joules == approx(0.87, abs=0.005)
+
+
+def test_10_six_products_of_int8_are_faster_than_split_by_their_clock():
+    for size, faster, more_cycles, clock in ((4096, 1.05, 1.05, 1.10), (8192, 1.10, 1.02, 1.12)):
+        timed = settings_at("h200_digits", size)
+        digits, split = timed["digits"], timed["split"]
+        assert split.us / digits.us == approx(faster, abs=0.005)
+        assert digits.sm_mhz / split.sm_mhz == approx(clock, abs=0.005)
+        cycles = digits.us * digits.sm_mhz / (split.us * split.sm_mhz)
+        assert cycles == approx(more_cycles, abs=0.005)
+        assert digits.joules / split.joules == approx(0.90, abs=0.005)
+    checked = settings_at("h200_digits", 4096)
+    rms = []
+    for name in ("digits", "split"):
+        verdict = checked[name].verdict
+        assert verdict is not None and verdict.accepted
+        [detail] = [stage.detail for stage in verdict.stages if stage.name == "precision"]
+        rms.append(float(re.search(r"rms (\S+) u·D", detail)[1]))
+    assert rms[0] / rms[1] == approx(0.88, abs=0.005)
+    counted = {c.kernel: c.values for c in settings_run("h200_digits").counters}
+    assert [counted[name]["tensor cores"] for name in ("digits", "split")] == approx(
+        [79, 84], abs=0.5
+    )
+    moved = [counted[name]["bytes of L2"] for name in ("digits", "split")]
+    assert moved[0] / moved[1] == approx(0.71, abs=0.005)
+
+
+def settings_run(name: str) -> Run:
+    """Return a recording of other settings."""
+    return Run.load(recordings("settings")[name], "recorded")
+
+
+def settings_at(name: str, size: int) -> dict[str, Any]:
+    """Return the measurements of such a recording at one size, by kernel."""
+    run = settings_run(name)
+    return {m.kernel: m for m in run.measurements if m.point.shape.m == size}
 
 
 def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap():

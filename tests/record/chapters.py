@@ -26,9 +26,16 @@ scope of its arrivals, and what Nsight Compute counts, for notebook 18.
 `python -m tests.record.chapters winograd worklog/recordings/chapters/h200_winograd.jsonl`; minutes.
 Winograd's form with one and two levels beside cuBLAS and the fastest rungs, for notebook 09.
 
-`python -m tests.record.chapters energy worklog/recordings/settings/h200_energy.jsonl`; a
-minute. The joules of a launch of some rungs, Winograd's form and cuBLAS, for notebook 10. It isn't
-among the chapters: the pages take a rung's time from the first chapter that has it.
+`python -m tests.record.chapters energy worklog/recordings/settings/h200_energy.jsonl`; two
+minutes. The joules of a launch of some rungs, Winograd's form and cuBLAS, for notebook 10. It isn't
+among the chapters: the pages take a rung's time from the first chapter that has it. Nor are:
+
+`python -m tests.record.chapters digits worklog/recordings/settings/h200_digits.jsonl`; a minute.
+Six products of INT8 beside rung 26, with their joules and what Nsight Compute counts, for the same
+notebook.
+
+`python -m tests.record.chapters workloads worklog/recordings/settings/h200_workloads.jsonl`; four
+minutes. `best` beside cuBLAS at shapes that people have, for notebook 09.
 """
 
 import sys
@@ -42,6 +49,7 @@ from worklog.kernel import LADDER, Kernel
 from worklog.kernel.ladder import FP32, TENSOR, rungs
 from worklog.kernel.source import kernels_dir
 from worklog.problem import Shape
+from worklog.problem.workloads import WORKLOADS
 from worklog.runner.execute import carry_out, order_of
 from worklog.runner.job import Changes, product_job
 from worklog.runs import CUBLAS, CUBLASLT, Run
@@ -72,6 +80,7 @@ COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "
 
 # Of the ladder, in its order. The gate launches naive for seconds at 4096.
 ENERGY = ("naive", "shared", "tiles_2d", "vectorized", "warptiled", "bulk_copies", "best")
+ENERGY += ("winograd", *(kernel.name for kernel in TENSOR))
 UNCHECKED: Changes = (("gate", False),)
 HALVES = ("hgemm_mma", "hgemm_wgmma", "hgemm_tma", "hgemm_cluster")
 
@@ -209,8 +218,28 @@ def winograd(out: Path) -> None:
 
 def energy(out: Path) -> None:
     """Measure the joules of a launch at 4096, during a second of launches in a row."""
-    kernels = [*map(worklog.rung, ENERGY), worklog.rung("winograd"), worklog.rung("split")]
-    worklog.measure([*kernels, CUBLAS], 4096, out=out, harness=Harness(energy_s=1))
+    worklog.measure([*ENERGY, CUBLAS], 4096, out=out, harness=Harness(energy_s=1))
+
+
+def digits(out: Path) -> None:
+    """Measure INT8's six products and `split`, and count them at 4096.
+
+    The gate passes them at 4096. At 8192 a check takes a minute.
+    """
+    names = ("digits", "split")
+    jobs = [product_job(name, Shape.of(4096)) for name in names]
+    jobs += [product_job(name, Shape.of(8192), UNCHECKED) for name in names]
+    run = carry_out(order_of(jobs, Harness(energy_s=1)), out=out)
+    for name in names:
+        counted = profiled(worklog.rung(name), Shape.of(4096))
+        run.add_counters(counted)
+        print(name, limit(counted, run.gpu.arch), flush=True)
+
+
+def workloads(out: Path) -> None:
+    """Time `best` at shapes that people have, at each for half a second or less."""
+    shapes = [shape for group in WORKLOADS.values() for shape in group]
+    worklog.measure("best", shapes, out=out, harness=Harness(budget_s=0.5, hot_ms=0.0))
 
 
 if __name__ == "__main__":
@@ -223,5 +252,7 @@ if __name__ == "__main__":
         "halves": halves,
         "winograd": winograd,
         "energy": energy,
+        "digits": digits,
+        "workloads": workloads,
     }
     recordings[sys.argv[1]](Path(sys.argv[2]))

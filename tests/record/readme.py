@@ -97,7 +97,7 @@ def bubble() -> str:
 
 def in_a_row(kernel: str) -> float:
     """How many times as fast as cuBLAS, launched many times without another kernel between."""
-    power = Run.load(recordings("settings")["h200_power"], "recorded")
+    power = Run.load(recordings("settings")["h200_energy"], "recorded")
     us = {m.kernel: m.energy.us for m in power.measurements if m.energy and m.energy.us}
     return us[CUBLAS] / us[kernel]
 

@@ -1,6 +1,5 @@
 """Energy in a run: its file, tables and frames, and that runs without it stay readable."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ from pytest import approx
 
 from tests.helpers import measured, small_run
 from worklog.errors import BadRunFile
-from worklog.runs import Energy, Run, open_run, recordings
+from worklog.runs import Energy, Run, open_run
 from worklog.runs.measurement import ENERGY_LABEL, NO_ENERGY
 from worklog.runs.text import format_energy
 
@@ -47,14 +46,14 @@ def test_a_run_keeps_the_energy_and_the_reason_in_its_file(tmp_path):
     assert old.energy is None and '"energy"' not in path.read_text().splitlines()[-2]
 
 
-def test_an_old_recording_has_the_energy_of_its_work():
-    path = recordings("settings")["h200_power"]
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    work = {line["kernel"]: line["work"] for line in lines if line["kind"] == "measurement"}
-    for m in Run.load(path).measurements:
-        assert m.joules == work[m.kernel]["joules"]
-        assert m.watts == approx(work[m.kernel]["watts"], rel=1e-12)
-        assert m.no_energy == ""
+def test_an_old_run_has_the_energy_of_its_work(tmp_path):
+    path = small_run(measurements=[measured("naive")]).save(tmp_path / "run.jsonl")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"work":{', '"work":{"joules":0.05,"watts":500.0,'), "utf-8")
+    [m] = Run.load(path).measurements
+    assert m.joules == JOULES and m.watts == approx(500.0)
+    assert m.energy.us == approx(100.0)
+    assert m.no_energy == ""
 
 
 def test_a_work_with_joules_and_without_watts_is_damaged(tmp_path):
