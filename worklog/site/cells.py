@@ -25,7 +25,7 @@ LISTING = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # A number and its unit stay in one line, and so do the sides of a tile.
 UNIT = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|GB|TB|MiB|KiB|kB|W|MHz|GHz|TB/s|GB/s|TFLOP/s)(?![\w]))")
-SIDES = re.compile(r"(?<=\d) x (?=\d)")
+SIDES = re.compile(r"(?<=[\dA-Z]) x (?=[\dA-Z])")
 NO_BREAK = "\u00a0"
 
 
