@@ -81,7 +81,7 @@ run = worklog.results(shapes=[1024, 4096])
 run
 
 # %% [markdown]
-# Every time has a 95 % interval (`±95 %`): without one, you cannot tell whether two kernels differ. The last row
+# Every time has a 95 % interval (`±95 %`): without one, you can't tell whether two kernels differ. The last row
 # measures cuBLAS against itself, and shows how much two identical kernels differ in this harness. This is the whole
 # ladder at 4096:
 
@@ -111,7 +111,7 @@ lab.setting_effect("vectorized", [256, 1024, 4096], l2="warm")
 
 # %% [markdown]
 # The effect depends on the size, so one size doesn't test a harness. These are all switches. Those with a number are
-# the article's four mistakes, its *gremlins*; the article does not name the others. (`tf32` and `bf16` are shorter
+# the article's four mistakes, its *gremlins*; the article doesn't name the others. (`tf32` and `bf16` are shorter
 # number formats, for products on the GPU's tensor cores.)
 
 # %%
@@ -146,9 +146,8 @@ later = [rung.name for rung in worklog.LADDER if rung.number > worklog.rung("til
 for size in (1024, 4096):
     rates = {m.kernel: m.tflops for m in run.select(shape=worklog.Shape.of(size)) if m.tflops}
     faster = [name for name in later if rates.get(name, 0) > rates["tiles_1d"]]
-    print(
-        f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}"
-    )
+    names = "all later rungs" if faster == later else ", ".join(faster)
+    print(f"{size}: tiles_1d {rates['tiles_1d']:.1f} TFLOP/s; faster: {names or 'no later rung'}")
 
 # %% [markdown]
 # **What happened:** at 4096 all later rungs are faster, and at 1024 only two of them. Exercise 1 asks why.
@@ -204,5 +203,6 @@ lab.check_answer("00", answer)
 #
 # The reference: [12](12_the_harness.ipynb) the harness, [13](13_from_milliseconds_to_tflops.ipynb) TFLOP/s,
 # [14](14_the_gate.ipynb) the gate, [15](15_harnesses_compared.ipynb) other harnesses, [16](16_time_anything.ipynb) any
-# function, [17](17_bugs_in_famous_kernels.ipynb) bugs in famous kernels. `worklog article` in a terminal draws every
-# figure, and each Python file in `notebooks/examples/` does one task in at most 30 lines.
+# function, [17](17_bugs_in_famous_kernels.ipynb) bugs in famous kernels,
+# [18](18_halves_on_tensor_cores.ipynb) halves on tensor cores. `worklog article` in a terminal draws every figure, and
+# each Python file in `notebooks/examples/` does one task in at most 30 lines.

@@ -86,7 +86,7 @@ from worklog import lab
 # %% [markdown]
 # **What happened:** it reads past the end of A and B and writes past that of C, which need not stop a launch on a GPU.
 # The gate puts the matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B,
-# writes no element outside C, and does not read C if beta is 0, because C may hold anything then.
+# writes no element outside C, and doesn't read C if beta is 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {

@@ -45,7 +45,7 @@ print(rung.name, dict(rung.template))
 print(found.preview().replace("; ", "\n"))
 
 # %% [markdown]
-# Some combinations do not compile. The reason is the message of the kernel's own `static_assert`. Other tiles cannot be
+# Some combinations don't compile. The reason is the message of the kernel's own `static_assert`. Other tiles can't be
 # launched: a block may have too many threads, too much shared memory or too many registers.
 
 # %%
@@ -80,7 +80,7 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 # %% [markdown]
 # The 8 x 8 tile needs only a few registers too many for two blocks. With MIN_BLOCKS = 2 the compiler saves them without
 # a spill, and the number of warps doubles. The 8 x 16 tile needs many registers too many, so the compiler spills
-# accumulators to memory. Occupancy is the same in both cases, so it does not measure speed.
+# accumulators to memory. Occupancy is the same in both cases, so it doesn't measure speed.
 #
 # The emulator counts the wavefronts, here of the tile that gained warps and of the rung's own tile:
 
@@ -100,7 +100,7 @@ print(
 )
 
 # %% [markdown]
-# Both are below the time of the multiply-adds, so these counts do not decide between them. A measurement must.
+# Both are below the time of the multiply-adds, so these counts don't decide between them. A measurement must.
 
 # %% [markdown]
 # ## 3. What was measured
@@ -160,7 +160,7 @@ else:
 # - **Warps:** at the same tile and without a spill, twice the warps are 16 % faster. Still, the rung's own tile has
 #   half of these warps and stays ahead. We believed that this is because 8 x 16 does more multiply-adds per float. But
 #   in the same block tile, 8 x 16 is faster at two of the four block tiles and slower at the other two. So the thread
-#   tile alone does not decide. One thing goes with it: where 8 x 16 wins, both fetch a tile 1 multiply-add before its
+#   tile alone doesn't decide. One thing goes with it: where 8 x 16 wins, both fetch a tile 1 multiply-add before its
 #   store; where it loses, 8 x 8 fetches it 236 and 250 ahead, and 8 x 16 still 1 ([07_roofline](07_roofline.ipynb),
 #   section 4).
 # - **Noise:** two tiles with the same machine code differ by 0.1 % in most pairs, and by 0.4 % at most. A smaller
@@ -194,7 +194,7 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Some ideas do not help. In [05_work_per_thread](05_work_per_thread.ipynb) we pad the wrong matrix. Here are
+# Some ideas don't help. In [05_work_per_thread](05_work_per_thread.ipynb) we pad the wrong matrix. Here are
 # two ideas about the compiler. **What we believed:** if we unroll the inner loop of `tiles_1d`, four neighbours in a
 # row of `As` become one load of 16 bytes.
 
@@ -231,15 +231,15 @@ compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 compiled("warptiled", "cutlass", "another")
 
 # %% [markdown]
-# CUDA's documentation does not mention this ([a pull request to
+# CUDA's documentation doesn't mention this ([a pull request to
 # Triton](https://github.com/triton-lang/triton/pull/7298) does), and a later assembler may behave differently. So run
 # the benchmark again after an update of CUDA.
 
 # %% [markdown]
 # ## Graded exercise
 #
-# Find a tile of `autotuned` other than its own that fetches no more from L2 at 4096 and does not spill. Axes that you
-# do not name keep the rung's values. The compiler grades the answer.
+# Find a tile of `autotuned` other than its own that fetches no more from L2 at 4096 and doesn't spill. Axes that you
+# don't name keep the rung's values. The compiler grades the answer.
 
 # %%
 from worklog import lab

@@ -73,7 +73,7 @@ for line, other in zip(gpu.lines[1:second], gpu.lines[second:], strict=False):
 # - The host waits, so that nothing is queued behind the sample: a GPU fetches its commands a few at a time, and a fetch
 #   could fall between the events.
 #
-# **Are its times right?** You cannot check a harness with another harness: both may be wrong. But a kernel that spins
+# **Are its times right?** You can't check a harness with another harness: both may be wrong. But a kernel that spins
 # until the GPU's own timer has advanced by a given time has a known length. The harness measures such kernels at the
 # start of every run:
 
@@ -112,10 +112,10 @@ for how in ({}, {"l2": "warm"}, {"warmup": "none"}):
 plots.samples(run, "cuBLAS", 512)
 
 # %% [markdown]
-# The *noise* is the scatter of single samples, a property of the kernel and the machine. More samples do not reduce it.
+# The *noise* is the scatter of single samples, a property of the kernel and the machine. More samples don't reduce it.
 # The *interval* is the uncertainty of the median. It narrows as samples come in.
 #
-# **Why the median?** Add one interrupted sample that takes 100 times as long. (The minimum and the first sample do not
+# **Why the median?** Add one interrupted sample that takes 100 times as long. (The minimum and the first sample don't
 # change either: the bad sample is neither of them.)
 
 # %%
@@ -170,7 +170,7 @@ for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
 # rule, not applied here, finds the noise steady, or the time is up. The interval rule asks what you want to know: is
 # the median known well enough?
 #
-# **A ratio that does not drift.** Real samples with a simulated drift: the clock falls until everything takes 10 %
+# **A ratio that doesn't drift.** Real samples with a simulated drift: the clock falls until everything takes 10 %
 # longer. What happens to the share of cuBLAS?
 
 # %%
@@ -268,7 +268,7 @@ pd.DataFrame({(row["rung"], row["state"]): row["us"] for row in recorded["after"
 #
 # Each row switches one fix off and shows the effect on the result that the pitfall changes, at one clock. `0` is
 # smaller than the noise of both measurements, on this machine. The last rows of the table change no time: they change
-# what it is compared with, and you cannot find them in the samples. The harness checks the datapath of its baseline by
+# what it is compared with, and you can't find them in the samples. The harness checks the datapath of its baseline by
 # the size of its error; the next notebook does the same step by step.
 
 # %%

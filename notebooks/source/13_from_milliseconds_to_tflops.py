@@ -28,7 +28,7 @@ plots.DIAGRAMS["diagram_5_conversion"](run)
 #
 # C has M·N elements. Each is a sum of K products: K multiplications and K additions. So the work is 2·M·N·K operations,
 # whatever a kernel does. (Some rungs do a multiply-add more per element of C in the epilogue, 1/K of the work.) The
-# rate is the work divided by the time. Three of these formulas have a mistake that does not change the time:
+# rate is the work divided by the time. Three of these formulas have a mistake that doesn't change the time:
 
 # %%
 m = next(m for m in run.measurements if m.kernel == "warptiled")
@@ -96,9 +96,9 @@ print(
 )
 
 # %% [markdown]
-# cuBLAS does not reach so low a rate on an H100. The article's eight percentages are those of the table in the README
+# cuBLAS doesn't reach so low a rate on an H100. The article's eight percentages are those of the table in the README
 # of siboehm's SGEMM_CUDA, digit by digit, and that table was measured on an RTX A6000. So the 24 % divide the rate of
-# one GPU by the peak of another. Shares of cuBLAS do not carry over either. State the machine, the size and the harness
+# one GPU by the peak of another. Shares of cuBLAS don't carry over either. State the machine, the size and the harness
 # with every share.
 #
 # ## 4. Of cuBLAS, in the same loop and on the same datapath

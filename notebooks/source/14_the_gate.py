@@ -31,7 +31,7 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 # 1e-2. (Five other rules of section 5 also allow 1e-2, as an absolute error or relative to each element.) Here is a
 # sequential FP32 sum at K = 4096, and four mistakes: operands in two shorter formats, a wrong factor, and a missing
 # term. (`in_order` adds one product after the other, so that it gives the same bits on every CPU, which NumPy's `@`
-# does not.)
+# doesn't.)
 
 # %%
 import numpy as np
@@ -67,7 +67,7 @@ for name, c in mistakes.items():
 #
 # Each of the K steps of a sum rounds by up to u = 2⁻²⁴ of the partial sum. Rounding errors go up and down, and so do
 # random terms: both are random walks. So the natural unit for the error of an element is u·D, where D is the square
-# root of the sum of its squared terms. Unlike `max|reference|`, D belongs to one element, and it does not vanish where
+# root of the sum of its squared terms. Unlike `max|reference|`, D belongs to one element, and it doesn't vanish where
 # positive and negative terms cancel. In this unit, the root mean square of the error is:
 
 # %%
@@ -91,7 +91,7 @@ pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)
 #
 # ## 3. Inputs with one right result
 #
-# Precision needs statistics. Structure does not: no tolerance should pass a missing term, a stale tile or a wrong
+# Precision needs statistics. Structure doesn't: no tolerance should pass a missing term, a stale tile or a wrong
 # index. Choose A and B as integers so small that the sum of |a·b| is at most 2²⁴ for every element. Then every partial
 # sum, in every order, is an integer that FP32 holds exactly. So any order of additions gives the same bits,
 # and the gate compares bit by bit. (On the random data above, another order changes nearly every element.)
@@ -110,7 +110,7 @@ for family in exact.FAMILIES:
     print(family, {name: int(np.sum(c != x @ y)) for name, c in ways.items()})
 
 # %% [markdown]
-# A zero means that this family cannot show this mistake. The gate uses all three, and small edge shapes with alpha and
+# A zero means that this family can't show this mistake. The gate uses all three, and small edge shapes with alpha and
 # beta other than 1 and 0: many an index error gives the right result on squares of a power of two.
 #
 # At 4096 an FP64 product takes long, and a kernel could copy a reference that lies in the GPU's memory. So there the
@@ -381,7 +381,8 @@ print(f"{len(right['rows'])} right kernels, {verdicts.get('refused', 0)} refused
 # %%
 indigo = json.loads(recordings("indigo")["bfs_and_cc"].read_text(encoding="utf-8"))
 print(f"{indigo['utc'][:10]} · {indigo['label']} · {indigo['repository']} {indigo['commit'][:8]}")
-planted = pd.DataFrame(indigo["rows"]).set_index(["algorithm", "bug"])
+planted = pd.DataFrame(indigo["rows"]).replace({"bug": {"": "none"}})
+planted = planted.set_index(["algorithm", "bug"])
 planted[["programs", "with errors", "at the marked line", "real errors"]]
 
 # %% [markdown]

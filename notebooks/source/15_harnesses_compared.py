@@ -145,7 +145,7 @@ for point in newer.document["promises"]["coverage"]:
     print(f"{point['work']} at {point['of']}: {point['wall_s']:.2f} s")
 
 # %% [markdown]
-# For cuBLAS at 256, harnesses with a fixed number of launches or a fixed time are quicker, and do not check how well their
+# For cuBLAS at 256, harnesses with a fixed number of launches or a fixed time are quicker, and don't check how well their
 # number is known. For a quick look, that may be enough.
 #
 # ## 5. The same kernel twice
@@ -207,7 +207,7 @@ for gate in (True, False):
 #   the event overhead removed, most of them are shorter.
 # - No harness on this page checks the output of a launch. A run of worklog does, for every timed launch. The new inputs
 #   and the check run between the launches, and lengthen cuBLAS at 256 by more than half a microsecond. The rungs in the
-#   same loop do not take longer, so this moves their share of cuBLAS. We believed that the check pushes a kernel's code
+#   same loop don't take longer, so this moves their share of cuBLAS. We believed that the check pushes a kernel's code
 #   out of the instruction caches, as cuBLAS does with a rung's ([12_the_harness](12_the_harness.ipynb), lesson 3). No
 #   measurement tests that for cuBLAS. Compare short kernels by the same gate.
 # - This page compares errors and seconds only. NVBench's axes and its comparison tool, FlashInfer's choice of back ends

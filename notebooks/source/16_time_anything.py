@@ -46,7 +46,7 @@ plots.bars(
 #
 # `worklog.time` takes any call that enqueues work on the current stream of PyTorch or CuPy. It warms up, flushes L2
 # before each launch, queues the launch behind a blocking kernel, removes the event overhead, and stops when the median
-# is known to ±0.5 %. It does not know what the call computes, so the result says that it was not checked.
+# is known to ±0.5 %. It doesn't know what the call computes, so the result says that it was not checked.
 
 # %%
 from IPython.display import display
@@ -110,7 +110,7 @@ by_harness.rename_axis("harness").round(2)
 # FlashInfer publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one
 # (ours). Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a
 # solution allocates and the gap before its launch can be in its time. Its times are above ours, by very different
-# amounts; the record does not split them up. What has no number says why below the table.
+# amounts; the record doesn't split them up. The lines above the table say why a number is missing.
 
 # %%
 import json
@@ -121,12 +121,8 @@ from worklog.runs import recordings
 
 published = json.loads(recordings("ported")["h200"].read_text(encoding="utf-8"))
 print(published["label"].replace("live", "recorded", 1))
-for row in published["rows"]:
-    print(
-        *(f"{row['example']}: {why}" for why in row["why"]),
-        sep="\n",
-        end="\n" if row["why"] else "",
-    )
+reasons = [f"{row['example']}: {why}" for row in published["rows"] for why in row["why"]]
+print(*dict.fromkeys(reasons), sep="\n")
 columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
 pd.DataFrame(published["rows"])[columns].round(2)
 
@@ -134,7 +130,7 @@ pd.DataFrame(published["rows"])[columns].round(2)
 # ## 4. Results are data
 #
 # A run is a data frame, and `samples()` has a row for each launch. The pivot marks the fastest kernel at each size, and
-# the kernels that cannot be distinguished from it.
+# the kernels that can't be distinguished from it.
 
 # %%
 run = worklog.results(["vectorized", "double_buffered", "warptiled", "cuBLAS"], [1024, 2048, 4096])
@@ -228,5 +224,5 @@ lab.check_answer("16", answer)
 #
 # </details>
 #
-# **Where next:** [seeds](seeds.md) lists each feature of the five documents behind this project, with the command that
-# does it here; [17_bugs_in_famous_kernels](17_bugs_in_famous_kernels.ipynb) puts public kernels before the gate.
+# **Where next:** [a table](seeds.md) lists each feature of the package with its command.
+# [17_bugs_in_famous_kernels](17_bugs_in_famous_kernels.ipynb) puts public kernels before the gate.

@@ -223,7 +223,7 @@ print(said(run(SOFTMAX, [x, out, 1000], (1,), 256)))
 
 # %% [markdown]
 # The emulator runs a warp up to a barrier and then the next one, so here the race also makes the result wrong. On a
-# GPU, where warps run side by side, it may be right: then a comparison does not find this bug. The fix is one barrier,
+# GPU, where warps run side by side, it may be right: then a comparison doesn't find this bug. The fix is one barrier,
 # before the array is written again:
 
 # %%
@@ -321,7 +321,7 @@ print("right:", (out == x.reshape(6, 64).sum(axis=0)[::-1]).all())
 #
 # *Albresky/leetgpu, commit 65c69cc, `CUDA/07-softmax/softmax.cu`, line 130, called in `global_reduce_kernel`:* only the
 # first eight threads of the block enter `if (tid < blockDim.x / 32)`, and there they shuffle with the mask of a whole
-# warp. The result of a shuffle from a lane that does not take part is undefined.
+# warp. The result of a shuffle from a lane that doesn't take part is undefined.
 
 # %%
 ABSENT = """

@@ -436,6 +436,17 @@ def test_a_tile_is_multiplied_behind_its_copies():
     )
 
 
+def test_a_number_in_a_timeline_does_not_touch_the_sides_of_its_part():
+    chart = drawn("timeline of conflict_free")
+    [axes] = chart.axes
+    boxes = [patch.get_window_extent() for patch in axes.patches]
+    numbers = [text for text in axes.texts if text.get_text().isdigit()]
+    gap = 0.01 * chart.dpi
+    for number in numbers:
+        extent = number.get_window_extent()
+        assert any(box.x0 + gap < extent.x0 and extent.x1 < box.x1 - gap for box in boxes), number
+
+
 def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
     tile, *strips = plots.ownership(access("coalesced")).axes
     warp, thread = (

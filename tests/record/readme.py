@@ -250,9 +250,10 @@ def comparison_table(comparison: Comparison) -> str:
     overhead = ""
     if {"worklog, offset kept", "worklog, CUPTI"} <= at_shortest.keys():
         overhead = (
-            "worklog's reading is without the event overhead, which it calibrates on such a kernel "
-            f"and the others contain: with it, it reads {at_shortest['worklog, offset kept']:.2f} "
-            f"µs, and the GPU's own tracer (CUPTI) {at_shortest['worklog, CUPTI']:.1f} µs. "
+            "worklog calibrates the event overhead on such a kernel and removes it. The others "
+            "contain it: with the overhead, worklog reads "
+            f"{at_shortest['worklog, offset kept']:.2f} µs, and the GPU's own tracer (CUPTI) reads "
+            f"{at_shortest['worklog, CUPTI']:.1f} µs. "
         )
     return f"{table}\n\nThe last row: {comparison.label}. {overhead}".rstrip()
 

@@ -76,10 +76,8 @@ def test_tables_compare_and_average_on_one_card():
     )
     pivot = run.pivot()
     marks = {str(row[0]): str(row[1])[:1] for row in pivot.rows}
-    assert (marks["fast"], marks["cuBLAS"]) == ("+", "+") and (marks["shared"], marks["naive"]) == (
-        "−",
-        "−",
-    )
+    assert (marks["fast"], marks["cuBLAS"]) == ("★", "★")
+    assert (marks["shared"], marks["naive"]) == ("▼", "▼")
     assert any("compared on one card: NVIDIA H200, NVIDIA H100" in note for note in pivot.notes)
     assert not any("one card" in note for note in small_run().pivot().notes)
     shares = run.shares()

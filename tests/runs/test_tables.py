@@ -327,9 +327,9 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
     assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
     cells = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
     assert cells == {
-        "a": ["+ 50.00 µs", "9.000 µs"],
+        "a": ["★ 50.00 µs", "9.000 µs"],
         "b": ["≈ 51.50 µs", ""],
-        "c": ["− 90.00 µs", ""],
+        "c": ["▼ 90.00 µs", ""],
         "d": ["70.00 µs", ""],
     }
     assert [row[1].share for row in table.rows] == approx([1, 50 / 51.5, 50 / 90, 50 / 70])
@@ -351,6 +351,15 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
     kinds = {Shape.of(1024): "large", Shape.of(3): "absent"}
     assert [row[:2] for row in run.shares(kinds).rows][:2] == [["1024", "large"], ["3", "absent"]]
     assert small_run(measurements=[]).shares().rows == ()
+
+
+def test_a_table_with_a_note_on_stars_has_the_star_at_the_time():
+    wide = replace(measured("naive"), degradations=("not converged: ±0.5 % was not reached",))
+    run = small_run(measurements=[wide, measured("shared")])
+    table = run.shares()
+    assert any(note.startswith("* ") for note in table.notes)
+    times = [str(cell) for row in table.rows for cell in row if "µs" in str(cell)]
+    assert [time.endswith(" *") for time in times] == [True, False]
 
 
 def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):

@@ -223,6 +223,16 @@ def test_the_headings_of_a_long_page_are_links_in_its_margin():
     assert "On this page" not in pages.reading_page("x.html", "T", "About", "<p>x</p>")
 
 
+def test_a_line_ends_neither_before_a_unit_nor_in_an_option():
+    html = cells.text_html(
+        "5 % in 2 ms at 8 x 16 and M x K, by 3 kernels: `worklog run --batch 8 % 3`\n"
+    )
+    assert "5\u00a0% in 2\u00a0ms at 8\u00a0x\u00a016 and M\u00a0x\u00a0K, by 3 kernels" in html
+    assert '<span class="option">--batch</span> 8 % 3' in html, "a command is copied as it is"
+    listing = "```python\nx = 5 % y\n```\n"
+    assert "\u00a0" not in cells.text_html(listing)
+
+
 def test_text_cells_have_no_links_to_headings_and_cuda_in_their_listings():
     html = cells.text_html("## A title\n\n```python\n%%puzzle a\n// for\n```\n")
     assert "anchor-link" not in html and '<h2 id="A-title">' in html

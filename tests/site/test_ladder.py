@@ -44,5 +44,5 @@ def test_each_row_has_its_numbers_and_opens_to_its_times_by_size():
     timed = [m for m in run.select(shape=shape) if m.us and not m.changed]
     assert html.count("<summary>") >= len(timed) > 0
     for m in timed:
-        assert f"<span>{m.tflops:.2f}</span><span>{duration(m.us)}</span>" in html
+        assert f"<span>{m.tflops:.2f}</span><span>{duration(m.us, padded=True)}</span>" in html
     assert f"By size: {timed[0].label}" in html

@@ -399,6 +399,12 @@ def changed_words(m: Measurement) -> str:
     return "".join(f", {setting} = {value}" for setting, value in m.changed.items())
 
 
+def marked_time(us: float, *, is_converged: bool) -> str:
+    """Return a time in a table, with a star if its interval is wider than requested."""
+    text = duration(us, padded=True)
+    return text if is_converged else f"{text} *"
+
+
 def share_cells(m: Measurement) -> dict[str, Cell]:
     """Return a measurement's share of each baseline, by column: "of cuBLAS"."""
     shares = dict[str, Cell]()
@@ -423,7 +429,7 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
     time: dict[str, Cell] = {"time": "–", "±95 %": ""}
     is_measured = m.status == "measured" and m.time is not None
     if is_measured and m.time is not None:
-        time["time"] = duration(m.time.value, padded=True) + ("" if m.converged else " *")
+        time["time"] = marked_time(m.time.value, is_converged=m.converged)
         time["±95 %"] = f"{format_half_width(100 * m.time.relative_half_width)} %"
     mhz = "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}"
     if m.point.is_product:

@@ -18,6 +18,7 @@ from worklog.runs.measurement import (
     Measurement,
     cells,
     changed_words,
+    marked_time,
     part_at,
     same_card,
     share_cells,
@@ -37,9 +38,9 @@ ABOVE = (
 )
 REPR_LINES = 40
 REPR_WIDTH = 120
-FASTEST = "+"
+FASTEST = "★"
 SAME = "≈"
-SLOWEST = "−"
+SLOWEST = "▼"
 ON_ONE_CARD = "kernels are compared on one card"
 LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
@@ -451,7 +452,7 @@ def _share_cells_at(
     row: dict[str, Cell] = {kernel: "" if m is None else m.status}
     row |= {f"{kernel} of {name}": "" for name in baselines}
     if m is not None and m.us is not None and m.first is not None:
-        row[kernel] = duration(m.us, padded=True)
+        row[kernel] = marked_time(m.us, is_converged=m.converged)
         row |= {f"{kernel} {column}": cell for column, cell in share_cells(m).items()}
     return row
 

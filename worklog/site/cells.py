@@ -21,6 +21,12 @@ LONG = 6  # lines; longer Python is folded, since its output is what a reader lo
 CHART_WIDTH = 700  # pixels, of a picture that states no width
 COLUMNS = re.compile(r"\S {2,}\S")  # a line of text with more than one column
 FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True)
+LISTING = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+# A number and its unit stay in one line, and so do the sides of a tile.
+UNIT = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|GB|TB|MiB|KiB|kB|W|MHz|GHz|TB/s|GB/s|TFLOP/s)(?![\w]))")
+SIDES = re.compile(r"(?<=[\dA-Z]) x (?=[\dA-Z])")
+NO_BREAK = "\u00a0"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,24 @@ def text_html(source: str) -> str:
     source = source.replace(f"```python\n{MAGIC}", f"```cpp\n{MAGIC}")
     html = str(markdown2html_mistune(source))
     # the link of each heading to itself
-    return re.sub(r'<a class="anchor-link".*?</a>', "", html)
+    html = re.sub(r'<a class="anchor-link".*?</a>', "", html)
+    return without_breaks(html)
+
+
+def without_breaks(html: str) -> str:
+    """Return HTML in which no line ends between a number and its unit, or in an option.
+
+    The text of listings and of commands stays as it is, since readers copy it.
+    """
+    parts = []
+    for part in LISTING.split(html):
+        if part.startswith("<code"):
+            parts.append(OPTION.sub(r'<span class="option">\g<0></span>', part))
+        elif part.startswith("<pre"):
+            parts.append(part)
+        else:
+            parts.append(SIDES.sub(f"{NO_BREAK}x{NO_BREAK}", UNIT.sub(NO_BREAK, part)))
+    return "".join(parts)
 
 
 def code_html(cell: Any) -> str:

@@ -81,7 +81,7 @@ def _sizes_table(measurements: Mapping[Shape, Measurement]) -> str:
     shapes = sorted(measurements, key=lambda shape: shape.flops)
     in_order = [measurements[shape] for shape in shapes]
     table_rows = [
-        ("time", *(duration(m.us or 0.0) for m in in_order)),
+        ("time", *(duration(m.us or 0.0, padded=True) for m in in_order)),
         ("TFLOP/s", *(f"{m.tflops:.2f}" for m in in_order)),
         ("of cuBLAS", *(percent(m.ratio) if m.kernel != CUBLAS else "" for m in in_order)),
     ]
@@ -111,8 +111,11 @@ def _ladder_row(m: Measurement, fastest: float, other: Measurement | None) -> st
     texts = ["not measured", "", ""]
     if measured(m):
         share = "" if m.kernel == CUBLAS else percent(m.ratio)
-        texts = [f"{m.tflops:.2f}", duration(m.us or 0.0), share]
-    texts.append(f"{duration(other.us or 0.0)} · {percent(other.ratio)}" if other else "")
+        texts = [f"{m.tflops:.2f}", duration(m.us or 0.0, padded=True), share]
+    if other:
+        texts.append(f"{duration(other.us or 0.0, padded=True)} · {percent(other.ratio)}")
+    else:
+        texts.append("")
     numbers = "".join(f"<span>{text}</span>" for text in texts)
     return f'<span class="row rung"><span>{name}</span>{bar}{numbers}</span>'
 

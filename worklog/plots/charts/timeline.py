@@ -42,11 +42,12 @@ WRITE_PART = "write a part of C"
 # Fill and letters; a wait is a line.
 LOOKS = {FETCH: (PAPER, INK), COPY: (FAINT, INK), STORE: (MUTED, PAPER), MULTIPLY: (ACCENT, PAPER)}
 LOOKS |= {WAIT: (ALERT, ALERT), WRITE: (INK, PAPER), WRITE_PART: (INK, PAPER)}
-# inches: a row, a part, a wait beyond it, the key below
+# inches: a row, a part, a wait beyond it, the key below, both sides of a number in its part
 PITCH = 0.34
 HIGH = 0.22
 OVER = 0.03
 KEY = 0.36
+BESIDE = 0.03
 
 
 class Part(NamedTuple):
@@ -285,5 +286,7 @@ def _draw_box(axes: Axes, box: Box) -> None:
         clip_on=False,
     )
     axes.add_patch(rectangle)
-    if box.tile is not None and style.text_width(f"{box.tile}", SMALL_PT) < box.width:
+    if box.tile is None:
+        return
+    if style.text_width(f"{box.tile}", SMALL_PT) + BESIDE < box.width:
         annotate(axes, f"{box.tile}", (centre, box.middle), gap=0, color=letters)
