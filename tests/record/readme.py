@@ -172,7 +172,7 @@ def chapters(run: Run) -> str:
 
 
 def further() -> str:
-    """Return the words on fewer multiplications and on halves. Raises ValueError if they fail."""
+    """Return the words on what isn't a rung. Raises ValueError if they fail."""
     run = chapter("h200_winograd")
     [at_8192] = run.select("winograd, 2 levels", Shape.of(8192), {"gate": False})
     [at_16384] = run.select("winograd, 2 levels", Shape.of(16384), {"gate": False})
@@ -180,13 +180,22 @@ def further() -> str:
         raise ValueError("winograd is not above the FP32 peak at 16384")
     [halves] = chapter("h200_halves").select("hgemm_cluster", Shape.of(4096), {})
     of_lt = halves.against[CUBLASLT]
+    integers = Run.load(recordings("settings")["h200_digits"], "recorded")
+    digits = [m for m in integers.measurements if m.kernel == "digits"]
+    [*_, split] = integers.select("split", Shape.of(8192), {"gate": False})
+    at_4096, of_8192 = digits
+    if (of_8192.us or math.inf) >= (split.us or 0.0):
+        raise ValueError("digits isn't faster than split at 8192")
     numbers = {
         "at_8192": at_8192.ratio,
         "at_16384": at_16384.ratio,
         "of_cublas": halves.ratio,
         "of_lt": of_lt.value if of_lt else math.nan,
+        "digits_at_4096": at_4096.ratio,
+        "digits_at_8192": of_8192.ratio,
+        "over_split": (split.us or math.nan) / (of_8192.us or math.nan),
     }
-    return in_words("further", [halves], numbers)
+    return in_words("further", [at_8192, of_8192, halves], numbers)
 
 
 def picture(
