@@ -488,8 +488,8 @@ table_of_shares = pd.DataFrame.from_dict(shares, orient="index").map("{:.2f}".fo
 table_of_shares.rename_axis(["product", "heads", "size"])
 
 # %% [markdown]
-# The short ones gain most. With heads of 128 numbers, the longest are as fast as cuBLAS within 2 %, and one product at
-# length 512 is 4 % slower.
+# The short ones gain most. With heads of 128 numbers, the longest are as fast as cuBLAS within 2 %, and three of the
+# others are 2 to 4 % slower.
 #
 # ## Fewer multiplications
 #

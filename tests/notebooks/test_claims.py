@@ -637,8 +637,9 @@ def test_09_batches_of_attention_are_faster_than_bmm_and_at_worst_4_percent_slow
     run = Run.load(recordings("settings")["h200_attention"], "recorded")
     shares = {m.point: m.ratio for m in run.measurements}
     assert len(shares) == 24 and geometric_mean(shares.values()) == approx(1.15, abs=0.005)
-    lowest = min(shares, key=shares.__getitem__)
-    assert shares[lowest] == approx(0.96, abs=0.005) and lowest.value("length") == 512
+    slower = {point: share for point, share in shares.items() if share < 0.98}
+    assert len(slower) == 3 and min(slower.values()) == approx(0.96, abs=0.005)
+    assert all(point.value("size") == 128 and point.value("length") < 2048 for point in slower)
     by_length = {
         length: [share for point, share in shares.items() if point.value("length") == length]
         for length in (128, 512, 2048)

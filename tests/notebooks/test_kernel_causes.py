@@ -348,6 +348,7 @@ def test_10_six_products_of_int8_are_faster_than_split_by_their_clock():
         cycles = digits.us * digits.sm_mhz / (split.us * split.sm_mhz)
         assert cycles == approx(more_cycles, abs=0.005)
         assert digits.joules / split.joules == approx(0.90, abs=0.005)
+    assert 6e-6 * 2 * 8192**3 / digits.us == approx(1552, abs=0.5)
     checked = settings_at("h200_digits", 4096)
     rms = []
     for name in ("digits", "split"):
