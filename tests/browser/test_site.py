@@ -413,6 +413,18 @@ def test_a_sentence_of_an_output_wraps_and_a_row_of_a_table_does_not(browser, si
     shown.close()
 
 
+def test_the_source_of_a_table_is_read_without_scrolling_on_a_phone(browser, site):
+    width = 390
+    shown = browser.new_page(viewport={"width": width, "height": 900})
+    shown.goto((site / "02_your_own_kernel.html").as_uri())
+    captions = shown.locator(".output caption:visible").all()
+    assert captions
+    for caption in captions:
+        box = caption.bounding_box()
+        assert box["x"] + box["width"] <= width, caption.inner_text()
+    shown.close()
+
+
 def test_the_first_page_leads_to_a_race_with_its_lines(browser, site):
     shown = browser.new_page(viewport={"width": 390, "height": 844})
     shown.add_init_script(SHIFTS)
