@@ -48,7 +48,7 @@ from worklog.gpu.clocks import TENSOR
 gpu = run.gpu
 lanes = {"FP32": 128, "TF32": TENSOR[9, 0]["tf32"], "FP16": TENSOR[9, 0]["fp16"]}
 peak = {name: 2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz * n for name, n in lanes.items()}
-print(f"{gpu.name}, {gpu.sm_clock_mhz} MHz")
+print(f"{gpu.name}, {gpu.sm_clock_mhz:.0f} MHz")
 pd.DataFrame(
     {name: {"peak": round(rate), "a third": round(rate / 3)} for name, rate in peak.items()}
 )
