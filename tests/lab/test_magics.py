@@ -42,6 +42,10 @@ WRONG = CELL.replace("col >= N", "col >= N - 1")
 SLOW = CELL.replace(
     "for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)"
 )
+# With its launch, so that the check starts at once: no trial finds the launch first.
+SLOW_CHECK = SLOW.replace(
+    "%%rung mine", "%%rung mine --grid '(N + 31) // 32, (M + 7) // 8' --block 32,8", 1
+)
 
 
 @pytest.fixture(scope="module")
@@ -240,8 +244,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
             "%%rung: interrupted"
         )
         until(lambda: not checking())
-        client.execute(SLOW)
-        until(checking, seconds=120)  # a trial of its launch comes first
+        client.execute(SLOW_CHECK)
+        until(checking)
         left = checking()
         manager.shutdown_kernel(now=True)
         until(lambda: all(map(gone, left)))

@@ -95,30 +95,46 @@ static inline __attribute__((always_inline)) void move_numbers(uint8_t *data, ui
   }
 }
 
+/* The numbers of lanes, of `size` bytes at memory + address, to a register of `width` bytes,
+ * extended, or from it. Inline, so that the sizes are constants. */
+static inline __attribute__((always_inline)) void
+move_narrow(const Site *s, uint8_t *data, uintptr_t memory, const uint64_t *address, uint32_t mask,
+            size_t size, size_t width) {
+  int unused = 64 - 8 * (int)size;
+  FOR_LANES(k, mask) {
+    void *number = (void *)(memory + address[k]), *lane = data + (size_t)k * width;
+    uint64_t x = 0;
+    memcpy(&x, s->op == LOAD ? number : lane, size);
+    if (s->op != LOAD) {
+      memcpy(number, &x, size);
+      continue;
+    }
+    if (s->is_signed)
+      x = (uint64_t)((int64_t)(x << unused) >> unused);
+    memcpy(lane, &x, width);
+  }
+}
+
 /* The bytes of lanes, at memory + address, to registers, or from them; what is narrower than a
  * register is extended. */
 static inline void move(const Site *s, const Warp *w, uintptr_t memory, const uint64_t *address,
                         uint32_t mask, int form) {
-  int load = s->op == LOAD, unused = 64 - 8 * s->size;
+  int load = s->op == LOAD;
   for (int e = 0; e < s->count; e++) {
     if (s->values[e] == NONE)
       continue;
-    if (s->size == 8) {
-      move_numbers(w->file + s->values[e], memory + 8 * (uintptr_t)e, address, mask, form, load, 8);
-    } else if (s->size == 4 && s->width == 4) {
-      move_numbers(w->file + s->values[e], memory + 4 * (uintptr_t)e, address, mask, form, load, 4);
-    } else {
-      for (uint32_t rest = mask; rest; rest &= rest - 1) {
-        int k = __builtin_ctz(rest);
-        void *m = (uint8_t *)(memory + address[k]) + e * s->size,
-             *d = w->file + s->values[e] + k * s->width;
-        int64_t x = 0;
-        memcpy(&x, load ? m : d, (size_t)s->size);
-        if (s->is_signed)
-          x = (int64_t)((uint64_t)x << unused) >> unused;
-        memcpy(load ? d : m, &x, (size_t)(load ? s->width : s->size));
-      }
-    }
+    uint8_t *data = w->file + s->values[e];
+    uintptr_t element = memory + (uintptr_t)(e * s->size);
+    if (s->size == 8)
+      move_numbers(data, element, address, mask, form, load, 8);
+    else if (s->size == 4 && s->width == 4)
+      move_numbers(data, element, address, mask, form, load, 4);
+    else if (s->size == 2 && s->width == 2)
+      move_narrow(s, data, element, address, mask, 2, 2);
+    else if (s->size == 1 && s->width == 2)
+      move_narrow(s, data, element, address, mask, 1, 2);
+    else
+      move_narrow(s, data, element, address, mask, (size_t)s->size, (size_t)s->width);
   }
 }
 
@@ -249,28 +265,48 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
   return missing;
 }
 
-/* Of lanes that read shared memory, those that are left: the others read what was written before
- * the last barrier. */
-static inline uint32_t order_quiet(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc,
-                                   const uint64_t *address, uint32_t lanes) {
-  int count = s->size * s->count / l->grain, shift = __builtin_ctz((unsigned)l->grain);
-  int written_since = b->written_at >= b->time;
-  uint32_t left = 0, first = b->base + (uint32_t)first_of(b, w) + 1;
+/* Of lanes that read `count` cells each of shared memory, those that are left: the others read what
+ * was written before the last barrier. Inline, so that the count is a constant. The block's fields
+ * are copied first: the compiler can't know that no cell overlaps them, and would load them for
+ * each cell again. */
+static inline __attribute__((always_inline)) uint32_t order_quiet_cells(const Block *b, Stamp now,
+                                                                        const uint64_t *address,
+                                                                        int shift, uint32_t lanes,
+                                                                        int count) {
+  Cell *all_cells = b->shared.cells;
+  const uint8_t *all_written = b->shared.written;
+  uint32_t time = b->time, left = 0, first = now.thread;
+  int written_since = b->written_at >= time;
   for (; lanes; lanes &= lanes - 1) {
     int lane = __builtin_ctz(lanes), quiet = 1;
     uint64_t place = address[lane] >> shift;
-    Cell *cells = &b->shared.cells[place];
-    Stamp now = {first + (uint32_t)lane, b->clock, pc};
+    Cell *cells = &all_cells[place];
+    now.thread = first + (uint32_t)lane;
     for (int k = 0; k < count; k++)
-      quiet &= b->shared.written[place + (uint64_t)k];
-    for (int k = 0; k < count && written_since; k++)
-      quiet &= cells[k].write.time < b->time;
-    if (!quiet)
+      quiet &= all_written[place + (uint64_t)k];
+    if (written_since)
+      for (int k = 0; k < count; k++)
+        quiet &= cells[k].write.time < time;
+    if (!quiet) {
       left |= 1u << lane;
-    for (int k = 0; k < count && quiet; k++)
-      has_read(b, &cells[k], now);
+      continue;
+    }
+    for (int k = 0; k < count; k++)
+      has_read(time, &cells[k], now);
   }
   return left;
+}
+
+/* The same of an access of any size. */
+static inline uint32_t order_quiet(const Launch *l, const Block *b, const Warp *w, const Site *s,
+                                   int32_t pc, const uint64_t *address, uint32_t lanes) {
+  int count = s->size * s->count / l->grain, shift = __builtin_ctz((unsigned)l->grain);
+  Stamp lane_0 = {b->base + (uint32_t)first_of(b, w) + 1, b->clock, pc};
+  if (count == 1)
+    return order_quiet_cells(b, lane_0, address, shift, lanes, 1);
+  if (count == 4)
+    return order_quiet_cells(b, lane_0, address, shift, lanes, 4);
+  return order_quiet_cells(b, lane_0, address, shift, lanes, count);
 }
 
 /* Record which bytes of a variable a load reads. */

@@ -189,7 +189,8 @@ enum { NEAREST, TOWARDS_ZERO, DOWN_WARD, UP_WARD };
 static double fit(double x, int digits, int lowest, double most, int mode, int ftz) {
   if (x == 0 || !isfinite(x))
     return x;
-  int exponent = ilogb(x);
+  /* A subnormal double is below all of these formats: its exponent needn't be exact. */
+  int exponent = (int)(bits_of(x) >> 52 & 0x7FF) - 1023;
   if (ftz && exponent < lowest - 1)
     return copysign(0, x);
   int unit = (exponent > lowest || ftz ? exponent : lowest) - digits;
@@ -267,12 +268,14 @@ static inline __int128 integer(double x, __int128 low, __int128 high, __int128 o
   return isnan(x) ? of_nan : x <= (double)low ? low : x >= (double)high ? high : (__int128)x;
 }
 
-/* The number that a half's bits stand for. */
+/* The number that a half's bits stand for. Without a branch, so that the compiler makes vectors of
+ * it. */
 static inline double from_half(uint32_t half) {
-  float x = as_float((half & 0x7FFF) << 13) * 0x1p112f;
-  if ((half & 0x7C00) == 0x7C00)
-    x = half & 1023 ? NAN : INFINITY;
-  return half >> 15 ? -x : x;
+  uint32_t size = half & 0x7FFF, sign = (half & 0x8000) << 16;
+  uint32_t bits = float_bits(as_float(size << 13) * 0x1p112f);
+  bits = size == 0x7C00 ? 0x7F800000 : bits;
+  bits = size > 0x7C00 ? 0x7FC00000 : bits;
+  return as_float(sign | bits);
 }
 
 /* The functions below take numbers that the format has. NaN becomes the GPU's canonical one. */

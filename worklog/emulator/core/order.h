@@ -119,12 +119,12 @@ static inline int unordered(const Launch *l, const Block *b, const Stamp *before
   return unordered_yet(l, b, before, (int)two, &l->sites[l->code[pc].site]);
 }
 
-/* A thread has read a cell. Of two warps, one reader each is kept. */
-static inline void has_read(const Block *b, Cell *cell, Stamp now) {
+/* A thread has read a cell. Of two warps, one reader each is kept. time: the block's */
+static inline void has_read(uint32_t time, Cell *cell, Stamp now) {
   if (cell->read.thread && cell->read.thread != now.thread) {
     uint32_t warp = (now.thread - 1) / LANES;
-    int keep = (cell->read.thread - 1) / LANES == warp && cell->other.thread &&
-               cell->other.time >= b->time;
+    int keep =
+        (cell->read.thread - 1) / LANES == warp && cell->other.thread && cell->other.time >= time;
     if (!keep || (cell->other.thread - 1) / LANES == warp)
       cell->other = cell->read;
   }
@@ -144,7 +144,7 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
   if (clash && !same && (writes || !cell->agreed))
     report_race(l, b, kind, pc, &cell->write, thread, address);
   if (!writes) {
-    has_read(b, cell, now);
+    has_read(b->time, cell, now);
     return;
   }
   if (!same || shared) {

@@ -1,6 +1,5 @@
 /* What the core uses of C's library, in WebAssembly. Zig has a whole library for it, in 600 files
  * that it compiles first; these few functions take none of that. Zig's runtime has the others. */
-#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -90,25 +89,9 @@ void free(void *data) {
   *same = block;
 }
 
-/* Numbers: 64 bits, of which 52 are the fraction. */
+/* Numbers. */
 
-enum { FRACTION_BITS = 52, BIAS = 1023 };
 double exp(double);
-
-/* The exponent of a number; INT_MIN of 0 and of what isn't a number. */
-int ilogb(double x) {
-  uint64_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  int exponent = (int)(bits >> FRACTION_BITS & 0x7ff);
-  uint64_t fraction = bits << 12;
-  if (exponent == 0x7ff)
-    return fraction ? INT_MIN : INT_MAX;
-  if (exponent)
-    return exponent - BIAS;
-  if (!fraction)
-    return INT_MIN;
-  return -BIAS - __builtin_clzll(fraction);
-}
 
 /* The next number after x, towards y. */
 float nextafterf(float x, float y) {
