@@ -85,6 +85,21 @@ def test_a_bias_of_rows_that_is_read_by_columns_is_named():
 
 
 @pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("bias_relu", "bias[col]", "bias[row % 256]"),
+        ("row_and_column_scales", "scale_a[row]", "scale_a[row % 512]"),
+        ("residual", "residual[row * N", "residual[row % 512 * N"),
+    ],
+)
+def test_operands_of_far_rows_are_checked(name, old, new):
+    source = kernel(name, old, new).source.replace("* bias", "* row_bias")
+    subject = Kernel.from_source(source.replace("bias[row", "row_bias[row"))
+    failure = verdict(subject).failed
+    assert failure is not None and failure.name == "epilogue", failure
+
+
+@pytest.mark.parametrize(
     ("old", "new", "layout"),
     [
         ("", "", "bfloat16, B by columns, with relu"),
