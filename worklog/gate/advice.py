@@ -22,7 +22,6 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gate.sgemm import BENCHMARK_SHAPE, RAGGED, SgemmChecker
 from worklog.kernel import EXAMPLE_GRID, UNREAD_DOMAIN, Compiled, Kernel, Runnable, split_list
 from worklog.kernel.guards import guarded_sizes
-from worklog.kernel.signature import turned
 from worklog.problem import Domain, Shape
 from worklog.runs import Verdict
 
@@ -216,10 +215,8 @@ def _domain_with_b_by_columns(kernel: Kernel, checker: SgemmChecker) -> Domain |
     """
     if kernel.types.by_columns or kernel.domain.square:
         return None
-    types = replace(kernel.types, by_columns="B")
-    arguments = turned(kernel.definition.parameters, kernel.arguments, types.by_columns)
-    other = replace(kernel, types=types, arguments=arguments)
-    memory = Memory(checker.device, checker.buffers.memory.rng, types)
+    other = kernel.with_layout("B")
+    memory = Memory(checker.device, checker.buffers.memory.rng, other.types)
     return _narrower(other, other.load(checker.device), memory)
 
 

@@ -62,9 +62,9 @@ def check_batch(subject: Loaded, memory: Memory) -> Stage:
             return failed(BATCH, f"{launch}, {addition}: {mistake}")
         clause = f"right in a batch only where {ignored} equals the rows' length"
         detail += f"; {clause}, as it is launched: {mistake}"
-    many = BatchedProducts(subject, memory, SHAPE_OF_MANY, MANY_PRODUCTS)
-    launch = f"{MANY_PRODUCTS} products of {many.shape}"
-    mistake = many.mistake(NO_GAPS)
+    many_products = BatchedProducts(subject, memory, SHAPE_OF_MANY, MANY_PRODUCTS)
+    launch = f"{MANY_PRODUCTS} products of {many_products.shape}"
+    mistake = many_products.mistake(NO_GAPS)
     if mistake:
         return failed(BATCH, f"{launch}: {mistake}")
     return passed(BATCH, f"{detail}, and in {launch}", clause=clause)
@@ -193,8 +193,8 @@ class BatchedProducts:
         followed = {*self.strides}
         if any(operand.name == RESIDUAL for operand in self.subject.kernel.operands):
             followed.discard("C")
-        named = self.subject.kernel.leading_dimensions.values()
-        return {name: LONGER_ROWS[name] for name in named if name in followed}
+        matrices = self.subject.kernel.leading_dimensions.values()
+        return {name: LONGER_ROWS[name] for name in matrices if name in followed}
 
     def gap_of(self, name: str) -> int:
         """Return the usual gap between two matrices or operands of a name."""

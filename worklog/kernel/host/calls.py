@@ -153,13 +153,13 @@ def chains_to(
     launch: HostCall,
     places: Sequence[int],
     extra: str = "",
-    others: Sequence[int] = (),
+    plain_places: Sequence[int] = (),
 ) -> list[CallChain]:
     """Return the chains of calls that lead to a launch, the shortest first.
 
     places: of the kernel's parameters that are sizes
     extra: a further variable of the launch's function that is an input
-    others: places of the kernel's parameters whose variables are inputs, but no sizes
+    plain_places: places of the kernel's parameters whose variables are inputs, but no sizes
     """
     places_of_variable = dict[str, tuple[int, ...]]()
     for place, argument in _sizes_passed(launch, places):
@@ -168,7 +168,7 @@ def chains_to(
             places_of_variable[name] = (*places_of_variable.get(name, ()), place)
     if extra:
         places_of_variable[extra] = ()
-    for place, argument in _sizes_passed(launch, others):
+    for place, argument in _sizes_passed(launch, plain_places):
         name = text_of(argument)
         if _NAME.fullmatch(name):
             places_of_variable.setdefault(name, (place,))
