@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tests.gate.test_formats import FOLDER, kernel
+from worklog.gate import Memory
+from worklog.gate.batch import check_batch
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem.formats import FLOAT16
@@ -81,3 +83,52 @@ def test_reserved_memory_is_zero_and_holds_what_is_written():
     end = device.view(reserved, 2**32 - 4, 4)
     device.overwrite(device.view(end, 1, 1), np.array([2.5], np.float32))
     assert device.download(end).tolist() == [0, 2.5, 0, 0]
+
+
+LEADING = """#include <cuda_fp16.h>
+// grid: (N + 15) / 16, (M + 15) / 16, batch   block: 16, 16
+__global__ void bgemm(const half* A, int lda, long long strideA, const half* B, int ldb,
+                      long long strideB, float* C, int ldc, long long strideC, int M, int N, int K,
+                      int batch) {
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x, z = blockIdx.z;
+  if (row >= M || col >= N) return;
+  const half* a = A + z * strideA;
+  const half* b = B + z * strideB;
+  float sum = 0;
+  for (int k = 0; k < K; ++k)
+    sum += __half2float(a[row * lda + k]) * __half2float(b[k * ldb + col]);
+  C[z * strideC + row * ldc + col] = sum;
+}
+"""
+
+
+def stage_of(old="", new=""):
+    """Return the stage for a batch of LEADING with one text in place of another."""
+    assert old in LEADING
+    subject = Kernel.from_source(LEADING.replace(old, new, 1)).load(EmulatedDevice())
+    return check_batch(subject, Memory(subject.device, np.random.default_rng(0)))
+
+
+def test_a_batch_of_longer_rows_is_right():
+    assert stage_of().passed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("row * lda", "row * (z ? K : lda)", "lda"),
+        ("k * ldb", "k * (z ? N : ldb)", "ldb"),
+        ("row * ldc", "row * (z ? N : ldc)", "ldc"),
+    ],
+)
+def test_a_leading_dimension_that_the_first_product_alone_has_is_named(old, new, named):
+    stage = stage_of(old, new)
+    assert not stage.passed
+    assert f"with {named} above the rows' length" in stage.detail, stage
+
+
+@pytest.mark.parametrize(
+    "limited", ["z % 8", "z % 64", "(unsigned char)z", "(z == batch - 1 && z > 9 ? 0 : z)"]
+)
+def test_products_beyond_the_first_few_are_checked(limited):
+    assert not stage_of("A + z", f"A + {limited}").passed

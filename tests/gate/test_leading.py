@@ -9,6 +9,7 @@ from worklog.gate import Memory
 from worklog.gate.leading import check_leading_dimensions
 from worklog.kernel import Kernel, Loaded
 from worklog.kernel.emulated import EmulatedDevice
+from worklog.kernel.trial import completed
 from worklog.runs import Stage
 
 GRID = "(N + 15) / 16, (M + 15) / 16"
@@ -79,3 +80,32 @@ def test_the_matrix_is_the_one_that_is_passed_and_another_size_is_no_length_of_r
     ):
         kernel = Kernel.from_source(text, grid=GRID, block="16, 16", args=order)
         assert kernel.leading_dimensions == matrices
+
+
+COLUMN_MAJOR = """__global__ void mine(int m, int n, int k, const float* A, int lda, const float* B,
+    int ldb, float* C, int ldc) {
+  int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+  if (i >= m || j >= n) return;
+  float acc = 0.0f;
+  for (int p = 0; p < k; ++p) acc += A[p * lda + i] * B[j * LDB + p];
+  C[j * LDC + i] = acc;
+}
+void gemm(int m, int n, int k, const float* A, int lda, const float* B, int ldb, float* C,
+          int ldc) {
+  mine<<<dim3((m + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(m, n, k, A, lda, B, ldb, C, ldc);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ldb", "ldc", "ignored"), [("ldb", "ldc", ""), ("k", "ldc", "ldb"), ("ldb", "m", "ldc")]
+)
+def test_an_order_by_trial_is_no_statement_of_leading_dimensions(ldb, ldc, ignored):
+    source = COLUMN_MAJOR.replace("LDB", ldb).replace("LDC", ldc)
+    kernel = completed(Kernel.from_source(source))
+    assert kernel.found["order"] == "by trial"
+    subject = kernel.load(EmulatedDevice())
+    assert isinstance(subject, Loaded)
+    stage = check_leading_dimensions(subject, Memory(subject.device, np.random.default_rng(0)))
+    assert stage.passed == (not ignored), stage
+    assert stage.detail.startswith(ignored)

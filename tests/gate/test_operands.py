@@ -85,6 +85,21 @@ def test_a_bias_of_rows_that_is_read_by_columns_is_named():
 
 
 @pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("bias_relu", "bias[col]", "bias[row % 256]"),
+        ("row_and_column_scales", "scale_a[row]", "scale_a[row % 512]"),
+        ("residual", "residual[row * N", "residual[row % 512 * N"),
+    ],
+)
+def test_operands_of_far_rows_are_checked(name, old, new):
+    source = kernel(name, old, new).source.replace("* bias", "* row_bias")
+    subject = Kernel.from_source(source.replace("bias[row", "row_bias[row"))
+    failure = verdict(subject).failed
+    assert failure is not None and failure.name == "epilogue", failure
+
+
+@pytest.mark.parametrize(
     ("old", "new", "layout"),
     [
         ("", "", "bfloat16, B by columns, with relu"),
@@ -108,3 +123,16 @@ def test_an_unclear_order_with_a_bias_is_refused_with_the_bias_named():
     source = kernel("linear").source.replace("* x,", "* p,").replace("x[row", "p[row")
     with pytest.raises(BadSetting, match=r"for each \?: --args '\?,\?,bias,\?,M,N,K'"):
         check(Kernel.from_source(source), on="emulated", seed=1, quick=True)
+
+
+def test_the_b_of_a_layer_is_its_bias():
+    source = kernel("linear").source.replace("* bias", "* b").replace("bias[col]", "b[col]")
+    source = source.replace("weight", "w").replace("out", "y")
+    subject = Kernel.from_source(source)
+    assert subject.arguments[:4] == ("A", "B", "bias", "C")
+
+
+def test_the_names_of_more_pointers_are_asked_for():
+    source = kernel("linear").source.replace("* bias", "* shift").replace("bias[col]", "shift[col]")
+    with pytest.raises(BadSetting, match=r"for each .*--args '.,.,.,.,M,N,K'"):
+        Kernel.from_source(source).require_launch()

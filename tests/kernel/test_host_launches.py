@@ -356,6 +356,42 @@ def test_a_function_is_unused_if_only_itself_and_unused_functions_mention_it():
     assert unused_functions(unit) == {"inner", "outer", "again", "other"}
 
 
+BATCHED = """
+__global__ void gemm(const float* A, int lda, long long strideA, const float* B, int ldb,
+                     long long strideB, float* C, int ldc, long long strideC, int M, int N, int K,
+                     int swizzle%s) {
+  int row = blockIdx.y * 8 + threadIdx.y, column = blockIdx.x * 32 + threadIdx.x;
+  if (row >= M || column >= N) return;
+  const float* a = A + blockIdx.z * strideA;
+  const float* b = B + blockIdx.z * strideB;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += a[row * lda + k] * b[k * ldb + column];
+  C[blockIdx.z * strideC + row * ldc + column] = sum;
+}
+void run(const float* A, int lda, long long sA, const float* B, int ldb, long long sB, float* C,
+         int ldc, long long sC, int m, int n, int k, int order, int batch) {
+  dim3 grid((n + 31) / 32, (m + 7) / 8, batch);
+  gemm<<<grid, dim3(32, 8)>>>(A, lda, sA, B, ldb, sB, C, ldc, sC, m, n, k, order%s);
+}
+"""
+ORDER = "A,K,M * K,B,N,K * N,C,N,M * N,M,N,K,0"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "argument", "value"), [("", "", ""), (", int batch", ", batch", ",batch")]
+)
+def test_a_launcher_may_pass_on_what_is_no_size(parameter, argument, value):
+    source = BATCHED % (parameter, argument)
+    launch = Kernel.from_source(source, args=ORDER + value).launch
+    assert (launch.grid, launch.block) == ("(N + 31) / 32, (M + 7) / 8, batch", "32, 8")
+
+
+def test_a_grid_of_what_is_no_size_is_not_read():
+    source = (BATCHED % ("", "")).replace("dim3 grid(", "dim3 grid(order * ")
+    with pytest.raises(BadSetting, match="needs a launch"):
+        Kernel.from_source(source, args=ORDER).require_launch()
+
+
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():
     found = Kernel.from_source(WITHOUT_M + SAMPLE)
     assert (found.entry, found.grid, found.block) == ("gemm<32>", "N / 32, M / 32", "32, 32")

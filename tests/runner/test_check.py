@@ -94,6 +94,13 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0'$",
         ),
         (
+            TILES.replace("B[k * N + col]", "B[col * K + k]"),
+            LAUNCH,
+            1,
+            "mine is right if B lies by columns, in whole tiles: .* --by-columns B "
+            "--domain 'M % 8 == 0, N % 16 == 0'$",
+        ),
+        (
             PLAIN.replace("row >= M", "row > M"),
             LAUNCH,
             1,

@@ -120,6 +120,12 @@ def _advice(
         options = _by_columns(kernel, checker)
         if options:
             return f"all matrices are column-major: {kernel.entry} is right with {options}"
+        domain = _domain_with_b_by_columns(kernel, checker)
+        if domain is not None:
+            return (
+                f"{kernel.entry} is right if B lies by columns, in whole tiles: if both are "
+                f"meant, state --by-columns B --domain '{domain}'"
+            )
     return _axes_advice(kernel, subject, checker) if reaches_outside else ""
 
 
@@ -199,6 +205,19 @@ def _by_columns(kernel: Kernel, checker: SgemmChecker) -> str:
         return options
     narrow = _narrower(other, subject, memory)
     return "" if narrow is None else f"{options} --domain '{narrow}'"
+
+
+def _domain_with_b_by_columns(kernel: Kernel, checker: SgemmChecker) -> Domain | None:
+    """Return the widest domain in which a kernel is right if B lies by columns, or None.
+
+    The weights of a layer lie so. The advice about a wrong result has the layout alone, so a kernel
+    that is right in all its domain isn't looked for here.
+    """
+    if kernel.types.by_columns or kernel.domain.square:
+        return None
+    other = kernel.with_layout("B")
+    memory = Memory(checker.device, checker.buffers.memory.rng, other.types)
+    return _narrower(other, other.load(checker.device), memory)
 
 
 def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:

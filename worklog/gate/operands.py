@@ -20,7 +20,16 @@ from worklog.gate.edges import SPECIAL, small_old_c
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, LaunchResult, Memory
 from worklog.gate.parts import GELU_ERROR, OTHER_DIMENSION, Parts, cause, is_near, parts_of
 from worklog.kernel import Loaded
-from worklog.kernel.operands import BIAS, ROW_BIAS, SCALE_OF_A, SCALE_OF_B, VECTOR_OF_SCALE, Operand
+from worklog.kernel.operands import (
+    BIAS,
+    RESIDUAL,
+    ROW_BIAS,
+    ROW_SCALE,
+    SCALE_OF_A,
+    SCALE_OF_B,
+    VECTOR_OF_SCALE,
+    Operand,
+)
 from worklog.problem import Float32, Float64, Shape
 from worklog.problem.formats import FLOAT32, Format, Types
 from worklog.runs import Stage, failed, passed
@@ -35,8 +44,11 @@ FEW_TERMS = 8  # of a sum
 VECTOR_SCALES = (1.0, 2.0, 4.0, 8.0)  # of rows or columns
 SMALL_VECTOR_SCALES = (0.5, 1.0, 2.0)
 # Several tiles along M and N, for numbers with all bits of their formats. It is wide and has a
-# short K, as cheap as a square: a bias and a residual are wrong in a far column, too.
-TILES = Shape(131, 1101, 9)
+# short K, as cheap as a square: a bias and a residual are wrong in a far column, too. What differs
+# between rows has a tall shape, too.
+WIDE_TILES = Shape(131, 1101, 9)
+TALL_TILES = Shape(1101, 131, 9)
+OF_EACH_ROW = (ROW_BIAS, ROW_SCALE, RESIDUAL)
 SIGNED_SCALES = {"scale of A": -0.7431, "scale of B": 1.3127, "scale": -0.5819}
 ROUNDING = 2.0**-20  # of FP32 sums of a few terms, relative to their magnitudes
 # Of an operand whose elements a kernel reads in another number.
@@ -76,8 +88,11 @@ def check_operands(subject: Loaded, memory: Memory) -> Stage:
         mistake, clause = _nan(subject, memory, factors, values, parts)
         if mistake:
             return failed(EPILOGUE, f"{launch}, and NaN in a row of A: {mistake}")
-    failure = None if types.c.is_integer else _check_all_bits(subject, memory)
-    return failure or passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
+    for tiles in _shapes_of_all_bits(subject):
+        failure = _check_all_bits(subject, memory, tiles)
+        if failure is not None:
+            return failure
+    return passed(EPILOGUE, f"right at {shape} with {names}", clause=clause)
 
 
 def other_reading(subject: Loaded, memory: Memory) -> str:
@@ -102,14 +117,23 @@ def other_reading(subject: Loaded, memory: Memory) -> str:
     return ""
 
 
-def _check_all_bits(subject: Loaded, memory: Memory) -> Stage | None:
+def _shapes_of_all_bits(subject: Loaded) -> list[Shape]:
+    """Return the shapes at which operands have all bits of their formats."""
+    if subject.types.c.is_integer:
+        return []
+    if any(operand.name in OF_EACH_ROW for operand in subject.kernel.operands):
+        return [WIDE_TILES, TALL_TILES]
+    return [WIDE_TILES]
+
+
+def _check_all_bits(subject: Loaded, memory: Memory, tiles: Shape) -> Stage | None:
     """Launch with operands of all bits of their formats, and return the stage if it failed.
 
     There are several tiles. Scales are negative and have fractions, so that a kernel that rounds an
     operand, cuts a fraction off or takes a magnitude is wrong.
     """
     types = subject.types
-    shape = subject.domain.padded(TILES)
+    shape = subject.domain.padded(tiles)
     a, b = _small_factors(types, shape, memory.rng)
     values = drawn_operands(subject, shape, memory.rng)
     alpha = 3.0 if subject.domain.alpha else 1.0

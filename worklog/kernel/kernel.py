@@ -345,6 +345,11 @@ class Kernel:
         """Return the same kernel with another source text."""
         return replace(self, code=replace(self.code, source=text))
 
+    def with_layout(self, by_columns: str) -> Kernel:
+        """Return the same kernel for factors that lie by columns: "A", "B" or "AB"."""
+        arguments = signature.turned(self.definition.parameters, self.arguments, by_columns)
+        return replace(self, types=replace(self.types, by_columns=by_columns), arguments=arguments)
+
     def with_tile(self, **tile: int) -> Kernel:
         """Return the same kernel at another tile, under a name that says it.
 

@@ -251,7 +251,8 @@ def _format_of_scalars(defined: Definition, values: Sequence[str], instance: str
     if differing or name not in [format_.name for format_ in OF_SCALARS]:
         names = ", ".join(format_.cuda for format_ in OF_SCALARS)
         raise BadSetting(
-            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type: {names}"
+            f"alpha and beta are {' and '.join(formats)}: the gate passes two of one type: "
+            f"declare them as one of {names}"
         )
     return FORMATS[name]
 
@@ -444,14 +445,20 @@ def _by_name(
     kinds = [_kind(parameter) for parameter in declared]
     if kinds == [_kind(parameter) for parameter in SGEMM.signature]:
         return [*SGEMM_ARGUMENTS]
-    operands = [_operand(parameter) for parameter in declared if parameter.pointer]
+    operands = [_operand_among(parameter, declared) for parameter in declared if parameter.pointer]
     added = [operand for operand in operands if operand]
     has_three = len(operands) - len(added) == len(MATRICES) or "map" in kinds
     if not has_three or len({*added}) < len(added):
+        advice = ""
+        if len(operands) > len(MATRICES):
+            template = ",".join(value or "?" for value in named(declared, mapped))
+            choices = ", ".join((*SGEMM_ARGUMENTS, *OPERANDS))
+            advice = f": give one of {choices} for each ?: --args '{template}'"
         raise BadSetting(
             f"{file}: {function} takes {kinds.count('pointer')} "
             f"pointer{'' if kinds.count('pointer') == 1 else 's'}: "
             "the gate passes A, B and C, and those called bias, residual, scale_a and scale_b"
+            f"{advice}"
         )
     if not _numbers(declared):
         raise BadSetting(
@@ -524,6 +531,17 @@ def _operand(parameter: Parameter) -> str:
     return _VECTOR_SCALE_NAMES.get(plain, _BIAS_NAMES.get(plain, ""))
 
 
+def _operand_among(parameter: Parameter, declared: Sequence[Parameter]) -> str:
+    """Return one of OPERANDS for the name of an address; "" for another name.
+
+    Beside a layer's x, w and y, the name b is its bias.
+    """
+    matrices = {_layer_matrix(other) for other in declared}
+    if parameter.pointer and matrix_of(parameter.name) == "B" and {*MATRICES} <= matrices:
+        return BIAS
+    return _operand(parameter)
+
+
 def named(
     declared: Sequence[Parameter], mapped: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
@@ -542,7 +560,8 @@ def named(
         elif parameter.type == MAP_TYPE:
             values.append(mapped.get(parameter.name) or matrix_of_map(parameter.name))
         elif parameter.pointer:
-            values.append(matrix_of(parameter.name) or _operand(parameter))
+            bias = _operand_among(parameter, declared) if has_layer else ""
+            values.append(bias or matrix_of(parameter.name) or _operand(parameter))
         elif numbers == [parameter]:
             values.append("N")
         else:
@@ -561,7 +580,10 @@ def matrix_of(name: str) -> str:
 def is_layer(declared: Sequence[Parameter]) -> bool:
     """Return whether the matrices have a layer's names: x, weight and out, for example."""
     pointers = [parameter for parameter in declared if parameter.pointer]
-    matrices = [_layer_matrix(parameter) for parameter in pointers if not _operand(parameter)]
+    matrices = list[str]()
+    for parameter in pointers:
+        if not _operand_among(parameter, declared):
+            matrices.append(_layer_matrix(parameter))
     return sorted(matrices) == [*MATRICES]
 
 

@@ -285,8 +285,11 @@ def passes_leading_dimensions(
 
     values: of each parameter, by their names
     """
-    dimensions = (_leading_dimensions_passed(defined, unit, values) for unit in units)
-    return any(any(texts.values()) for texts in dimensions)
+    texts = list[str]()
+    for unit in units:
+        for passed_texts in _leading_dimensions_passed(defined, unit, values).values():
+            texts += passed_texts
+    return any(texts)  # a launcher that passes on its own lda states no value of it
 
 
 def _leading_dimensions_passed(

@@ -149,12 +149,17 @@ def last_name(name: str) -> str:
 
 
 def chains_to(
-    unit: Unit, launch: HostCall, places: Sequence[int], extra: str = ""
+    unit: Unit,
+    launch: HostCall,
+    places: Sequence[int],
+    extra: str = "",
+    plain_places: Sequence[int] = (),
 ) -> list[CallChain]:
     """Return the chains of calls that lead to a launch, the shortest first.
 
     places: of the kernel's parameters that are sizes
     extra: a further variable of the launch's function that is an input
+    plain_places: places of the kernel's parameters whose variables are inputs, but no sizes
     """
     places_of_variable = dict[str, tuple[int, ...]]()
     for place, argument in _sizes_passed(launch, places):
@@ -163,6 +168,10 @@ def chains_to(
             places_of_variable[name] = (*places_of_variable.get(name, ()), place)
     if extra:
         places_of_variable[extra] = ()
+    for place, argument in _sizes_passed(launch, plain_places):
+        name = text_of(argument)
+        if _NAME.fullmatch(name):
+            places_of_variable.setdefault(name, (place,))
     numbers = {name: number for number, name in enumerate(places_of_variable)}
     chains = [CallChain((launch,), (numbers,), tuple(places_of_variable.values()))]
     for chain in chains:  # which grows

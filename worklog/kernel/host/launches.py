@@ -95,7 +95,7 @@ class HostLaunch:
         names = dict[str, str]()
         missing = [size for size in SIZE_NAMES if size not in labels]
         for number, places in enumerate(self.variables):
-            sizes = dict.fromkeys(labels[place] for place in places)
+            sizes = dict.fromkeys(filter(None, (labels[place] for place in places)))
             if not places and len(missing) < 2:
                 sizes = dict.fromkeys(missing or [BATCH])
             names[f"x{number}"] = "_or_".join(sizes) or OTHER
@@ -164,30 +164,59 @@ def _of_call(
         calls = [other for other in launches_in(bare) if other.line == call.line]
         if len(calls) == 1:
             return _of_call(bare, number, calls[0], places)
-    launches = _with_size_of_grid(unit, number, call, places)
+    launches, reason = _of_sizes(unit, number, call, places)
+    if not launches:
+        # A function passes on parameters that no size gives, such as the distances of a batch.
+        plain_places = _other_integers(unit.functions[number], places)
+        launches, _ = _of_sizes(unit, number, call, places, plain_places)
+    return launches, "" if launches else reason
+
+
+def _other_integers(target: Definition, places: Sequence[int]) -> list[int]:
+    """Return the places of a kernel's integers that are no sizes."""
+    other_places = list[int]()
+    for place, parameter in enumerate(target.parameters):
+        if "int" in parameter.dtype and not parameter.pointer and place not in places:
+            other_places.append(place)
+    return other_places
+
+
+def _of_sizes(
+    unit: Unit, number: int, call: HostCall, places: Sequence[int], plain_places: Sequence[int] = ()
+) -> tuple[list[HostLaunch], str]:
+    """Return the launches that a call makes with the sizes as inputs, and why there are none.
+
+    number, places: as for host_code
+    plain_places: as for chains_to
+    """
+    launches = _with_size_of_grid(unit, number, call, places, plain_places)
     if launches:
         return launches, ""
-    launches, reasons = _on_chains(chains_to(unit, call, places), unit, number)
+    launches, reasons = _on_chains(
+        chains_to(unit, call, places, plain_places=plain_places), unit, number
+    )
     return launches, reasons[-1] if reasons and not launches else ""
 
 
 def _with_size_of_grid(
-    unit: Unit, number: int, call: HostCall, places: Sequence[int]
+    unit: Unit, number: int, call: HostCall, places: Sequence[int], plain_places: Sequence[int]
 ) -> list[HostLaunch]:
     """Return the launches of a kernel whose third size or batch is only in its grid; [] for none.
 
     number, places: as for host_code
+    plain_places: as for chains_to
     """
     if len(places) < len(SIZE_NAMES) - 1:
         return []
-    names = [*chains_to(unit, call, places)[0].inputs[-1]]
+    sizes = [*chains_to(unit, call, places)[0].inputs[-1]]
+    names = [*chains_to(unit, call, places, plain_places=plain_places)[0].inputs[-1]]
     extras = free_variables(unit, call, unit.functions[number], names)
     if len(places) >= len(SIZE_NAMES):
         extras = [extra for extra in extras if is_batch(extra.rpartition(".")[2])]
     for extra in extras:
-        launches, _ = _on_chains(chains_to(unit, call, places, extra), unit, number)
+        launches, _ = _on_chains(chains_to(unit, call, places, extra, plain_places), unit, number)
         grids = [" ".join(launch.grid) for launch in launches]
-        if any(f"x{len(names)}" in grid for grid in grids):
+        if any(f"x{len(sizes)}" in grid for grid in grids):
             return launches
     return []
 

@@ -15,7 +15,7 @@ from worklog.kernel.source import evaluate, split_list
 from worklog.kernel.trial.launches import LENGTHS, LONGEST, TrialLaunch, sides
 from worklog.kernel.trial.of_source import values_passed
 from worklog.kernel.trial.orders import MATRICES
-from worklog.kernel.trial.search import filled_in, has_launch
+from worklog.kernel.trial.search import filled_in, has_launch, states_leading
 from worklog.problem import Shape
 
 # The value of a parameter by its name in another convention, or by its value in the usual one.
@@ -106,6 +106,7 @@ def by_convention(
         complete,
         name=kernel.name,
         adapted=(*complete.adapted, *lines_about_files, line),
+        states_leading=states_leading(kernel, complete),
         found={**complete.found, "order": "by trial"},
     )
 

@@ -11,6 +11,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import LAUNCH_ADVICE, UNREAD_LAUNCH, Launch
 from worklog.kernel.signature import MATRICES, SIZE_NAMES
 from worklog.kernel.source import filled, split_list
+from worklog.kernel.stated import passes_leading_dimensions
 from worklog.kernel.trial.candidates import (
     FLOAT,
     Candidate,
@@ -160,9 +161,23 @@ def _with_match(kernel: Kernel, match: Match, *, is_launch_stated: bool) -> Kern
         name=kernel.name,
         adapted=(*complete.adapted, *other_lines, *lines),
         warnings=(*warnings, *complete.warnings),
+        states_leading=states_leading(kernel, complete),
         stated={},
         found=origins,
     )
+
+
+def states_leading(kernel: Kernel, complete: Kernel) -> bool:
+    """Return whether the user or host code passes the leading dimensions.
+
+    An order by trial isn't the user's.
+
+    kernel: before the trial
+    complete: the same kernel, in the order that the trial found
+    """
+    if kernel.states_leading:
+        return True
+    return passes_leading_dimensions(complete.definition, [complete.unit], complete.arguments)
 
 
 def _absence(kernel: Kernel) -> str:
