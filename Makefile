@@ -19,7 +19,7 @@ usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" 
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
 # Tests on a GPU that time nothing, and tests that check times by factors only: they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions rungs sgemm winograd)
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,digits emulator exploits instructions rungs sgemm winograd)
 LIVE := tests/gpu/test_gpu_notebooks.py
 COMMANDS := tests/gpu/test_gpu_commands.py
 
