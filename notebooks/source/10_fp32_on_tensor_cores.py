@@ -406,10 +406,10 @@ six_products()
 
 # %% [markdown]
 # **What happened:** it is: 1.05 times as fast as `split` at 4096, and 1.10 times at 8192, with 0.90 of its energy. The
-# reason is the power cap: it needs 5 and 2 % more clocks than `split`, but it runs at a clock that is 10 and 12 %
-# higher. Nsight Compute counts 79 % of the peak of the tensor cores for it at 4096, and 84 % for `split`, and it moves
-# 0.71 of the bytes through L2. The rms error on the gate's random numbers at 4096 is 0.88 of `split`'s. At 8192, the
-# products are 1,552 TOP/s, with the first pass in the time. (arXiv 2606.25453 states 1,639 TOP/s for a kernel of this
+# reason is the power cap: it needs 4 and 2 % more clocks than `split`, but it runs at a clock that is 10 and 13 %
+# higher. Nsight Compute counts 79 % of the peak of the tensor cores for it at 4096, and 83 % for `split`, and it moves
+# 0.67 of the bytes through L2. The rms error on the gate's random numbers at 4096 is 0.87 of `split`'s. At 8192, the
+# products are 1,539 TOP/s, with the first pass in the time. (arXiv 2606.25453 states 1,639 TOP/s for a kernel of this
 # kind on the same generation of GPUs.)
 #
 # So why isn't it a rung? The digits count in units of the largest number of a row or column. They are fixed-point

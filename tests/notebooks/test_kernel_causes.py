@@ -340,7 +340,7 @@ def test_10_faster_kernels_need_less_energy_on_fp32s_own_units():
 
 
 def test_10_six_products_of_int8_are_faster_than_split_by_their_clock():
-    for size, faster, more_cycles, clock in ((4096, 1.05, 1.05, 1.10), (8192, 1.10, 1.02, 1.12)):
+    for size, faster, more_cycles, clock in ((4096, 1.05, 1.04, 1.10), (8192, 1.10, 1.02, 1.13)):
         timed = settings_at("h200_digits", size)
         digits, split = timed["digits"], timed["split"]
         assert split.us / digits.us == approx(faster, abs=0.005)
@@ -348,7 +348,7 @@ def test_10_six_products_of_int8_are_faster_than_split_by_their_clock():
         cycles = digits.us * digits.sm_mhz / (split.us * split.sm_mhz)
         assert cycles == approx(more_cycles, abs=0.005)
         assert digits.joules / split.joules == approx(0.90, abs=0.005)
-    assert 6e-6 * 2 * 8192**3 / digits.us == approx(1552, abs=0.5)
+    assert 6e-6 * 2 * 8192**3 / digits.us == approx(1539, abs=0.5)
     checked = settings_at("h200_digits", 4096)
     rms = []
     for name in ("digits", "split"):
@@ -356,13 +356,13 @@ def test_10_six_products_of_int8_are_faster_than_split_by_their_clock():
         assert verdict is not None and verdict.accepted
         [detail] = [stage.detail for stage in verdict.stages if stage.name == "precision"]
         rms.append(float(re.search(r"rms (\S+) u·D", detail)[1]))
-    assert rms[0] / rms[1] == approx(0.88, abs=0.005)
+    assert rms[0] / rms[1] == approx(0.87, abs=0.005)
     counted = {c.kernel: c.values for c in settings_run("h200_digits").counters}
     assert [counted[name]["tensor cores"] for name in ("digits", "split")] == approx(
-        [79, 84], abs=0.5
+        [79, 83], abs=0.5
     )
     moved = [counted[name]["bytes of L2"] for name in ("digits", "split")]
-    assert moved[0] / moved[1] == approx(0.71, abs=0.005)
+    assert moved[0] / moved[1] == approx(0.67, abs=0.005)
 
 
 def settings_run(name: str) -> Run:
