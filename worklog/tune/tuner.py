@@ -260,7 +260,7 @@ def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -
     if m.context and m.context.remark:
         degradations = (*degradations, m.label)
     ran = Ran(card_name(), began, time.time() - began)
-    measurement = replace(m, degradations=degradations, ran=ran, context=None)
+    measurement = replace(m, degradations=degradations, ran=ran)
     return CardResult(ran.card, (), measurement, kernels[job.kernel].describe())
 
 
