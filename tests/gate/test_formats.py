@@ -270,6 +270,28 @@ def test_sums_in_16_bits_are_found_and_named():
     assert "sums that are kept in 16 bits" in failure.detail
 
 
+@pytest.mark.parametrize("name", ["half", "e4m3", "int8"])
+def test_b_of_short_numbers_lies_by_columns_if_only_that_gives_the_product(name):
+    by_columns = kernel(name, "B[k * N + col]", "B[col * K + k]")
+    checked = check(by_columns, on="emulated", seed=1, quick=True)
+    assert checked.verdict.accepted, checked.verdict.reason
+    assert "B by columns for M" in checked.verdict.result
+    assert any("--by-columns B states it" in line for line in checked.kernel.adapted)
+
+
+def test_b_of_floats_by_columns_has_the_option_named():
+    """There it may as well be a mistake."""
+    source = kernel("half", "B[k * N + col]", "B[col * K + k]").source.replace("half*", "float*")
+    source = source.replace("__half2float", "").replace("__float2half", "")
+    verdict = check(Kernel.from_source(source), on="emulated", seed=1, quick=True).verdict
+    assert not verdict.accepted and "--by-columns B" in verdict.reason
+
+
+def test_b_of_short_numbers_in_neither_layout_is_wrong():
+    wrong = kernel("half", "B[k * N + col]", "B[col * N + k]")
+    assert not check(wrong, on="emulated", seed=1, quick=True).verdict.accepted
+
+
 def test_float_matrices_may_lie_by_columns_if_that_is_stated():
     source = (FOLDER / "by_columns.cu").read_text(encoding="utf-8")
     source = re.sub(r"const half\*", "const float*", source).replace("__half2float", "float")

@@ -16,7 +16,6 @@ from worklog.kernel import near, scales, signature, stated, tensor_map
 from worklog.kernel.device import Program
 from worklog.kernel.launch import UNREAD_DOMAIN, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
-from worklog.kernel.operands import OPERANDS
 from worklog.kernel.source import filled, included, read_source, split_list
 from worklog.kernel.tensor_map import MatrixMap
 from worklog.kernel.unit import Definition, Unit
@@ -113,7 +112,7 @@ def read_kernel(request: SourceRequest) -> SourceFacts:
         warnings=tuple(warnings),
         states_leading=_states_leading(request, chosen, order.arguments),
         has_trial=_has_trial(request, order, launch)
-        or _has_unknown_layout(request, chosen, order, by_columns),
+        or _has_unknown_layout(request, chosen, order, types),
     )
 
 
@@ -586,8 +585,7 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
     """Return whether a trial may find an order or a launch, or verify an order by names."""
     if order.is_unclear:
         return True
-    beyond_product = {signature.WORKSPACE, signature.BATCH, *OPERANDS}
-    if not order.arguments or order.maps or not beyond_product.isdisjoint(order.arguments):
+    if not order.arguments or order.maps or signature.goes_beyond_product(order.arguments):
         return False
     has_launch = bool(launch.grid and launch.block)
     is_by_name = not request.args and not signature.is_ladders(order.arguments)
@@ -595,11 +593,12 @@ def _has_trial(request: SourceRequest, order: _ParameterOrder, launch: Launch) -
 
 
 def _has_unknown_layout(
-    request: SourceRequest, chosen: _Chosen, order: _ParameterOrder, by_columns: str
+    request: SourceRequest, chosen: _Chosen, order: _ParameterOrder, types: Types
 ) -> bool:
-    """Return whether a kernel is named as a layer, and doesn't state where its weights lie."""
-    is_stated = request.args or by_columns or not order.arguments
-    return not is_stated and signature.is_layer(chosen.defined.parameters)
+    """Return whether a layer, or a kernel of short factors, leaves open where B lies."""
+    if request.args or types.by_columns or order.maps or not order.arguments:
+        return False
+    return types.has_short_factors or signature.is_layer(chosen.defined.parameters)
 
 
 def near_headers(

@@ -379,6 +379,12 @@ def row_lengths(
     return matrices
 
 
+def goes_beyond_product(values: Sequence[str]) -> bool:
+    """Return whether parameters take more than a product: a workspace or a bias."""
+    extra_values = {WORKSPACE, BATCH, *OPERANDS}
+    return not extra_values.isdisjoint(value.removeprefix(WIDE) for value in values)
+
+
 def is_ladders(values: Sequence[str]) -> bool:
     """Return whether the values are the ladder's in its order.
 

@@ -215,6 +215,11 @@ class Types:
         return self.a.is_integer
 
     @property
+    def has_short_factors(self) -> bool:
+        """Whether A and B have 16 or 8 bits."""
+        return max(self.a.itemsize, self.b.itemsize) < FLOAT32.itemsize
+
+    @property
     def has_gelu(self) -> bool:
         """Whether the epilogue is a form of gelu."""
         return self.epilogue in (GELU, GELU_TANH)

@@ -5,8 +5,8 @@ small integers have exact products, and M, N and K differ, so one launch decides
 changed is C, and it is compared with each product of the other two buffers.
 
 An order by names is verified. If it doesn't give the product, the names may follow another
-convention, such as that of column-major matrices. Any other order that fits is a mistake of the
-kernel, which the check reports.
+convention, such as that of column-major matrices, or B may lie by columns, where its numbers have
+16 or 8 bits. Any other order that fits is a mistake of the kernel, which the check reports.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, OutOfMemory
 from worklog.kernel.by_name import kernel_of as kernel_as_stated
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.signature import goes_beyond_product, is_layer
 from worklog.kernel.trial.conventions import by_convention, conventions_of, shape_of_product
 from worklog.kernel.trial.layout import needs_layout, with_layout
 from worklog.kernel.trial.search import filled_in, has_launch
@@ -53,8 +54,10 @@ def _completed(kernel: Kernel) -> Kernel:
     from worklog.emulator.ptx import UnsupportedInstruction  # here: few commands need it
 
     if needs_layout(kernel) and has_launch(kernel):
-        return with_layout(kernel)
-    if kernel.operands:
+        laid_out = with_layout(kernel)
+        if laid_out.types.by_columns or is_layer(kernel.definition.parameters):
+            return laid_out
+    if goes_beyond_product(kernel.arguments):
         return replace(kernel, stated={})
     conventions = conventions_of(kernel)
     if not conventions:

@@ -1,7 +1,8 @@
-"""Where the weights of a layer lie, found by trial launches.
+"""Where B lies, found by trial launches: a layer's weights, or a factor of 16 or 8 bits.
 
 PyTorch's F.linear computes x w^T: w is N x K, so it lies by columns as B. Others name a K x N
-matrix by the same names, and the code of a kernel rarely says which it is.
+matrix by the same names, and the code of a kernel rarely says which it is. Kernels for short
+factors often take B by columns, too: tensor cores read neighbours along K.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from worklog.kernel.signature import is_layer
 from worklog.problem import Shape
 from worklog.problem.epilogues import activated
 
-SHAPE = Shape(17, 29, 23)
+SHAPES = (Shape(17, 29, 23), Shape(128, 256, 192))  # the second one is of whole tiles
 LARGEST = 2  # of the factors' integers
 CLOSE = 0.02  # relative to 1 or to the result: room for a gelu and for rounding to 16 bits
 MAX_INSTRUCTIONS = 5e7
@@ -28,13 +29,15 @@ LAYOUTS = {
 
 
 def needs_layout(kernel: Kernel) -> bool:
-    """Return whether a layer doesn't state where its weights lie, by its names."""
+    """Return whether a layer, or a kernel of short factors, leaves open where B lies."""
     is_stated = kernel.stated["args"] or kernel.types.by_columns
-    return bool(kernel.arguments) and not is_stated and is_layer(kernel.definition.parameters)
+    if is_stated or not kernel.arguments:
+        return False
+    return kernel.types.has_short_factors or is_layer(kernel.definition.parameters)
 
 
 def with_layout(kernel: Kernel) -> Kernel:
-    """Return the kernel with the only layout of its weights that gives the result.
+    """Return the kernel with the only layout of B that gives the result.
 
     Without such a layout, return the kernel as it is: the check reports why.
     """
@@ -68,10 +71,15 @@ def with_layout(kernel: Kernel) -> Kernel:
 
 def _gives_result(kernel: Kernel) -> bool:
     """Return whether one launch gives the product, with neutral operands and the activation."""
+    shapes = dict.fromkeys(map(kernel.domain.padded, SHAPES))
+    return any(_gives_result_at(kernel, shape) for shape in shapes)
+
+
+def _gives_result_at(kernel: Kernel, shape: Shape) -> bool:
+    """Return whether one launch gives the product at a shape."""
     from worklog.emulator.ptx import UnsupportedInstruction  # here: few commands need it
     from worklog.kernel.emulated import EmulatedDevice
 
-    shape = kernel.domain.padded(SHAPE)
     rng = np.random.default_rng(1)
     a, b = (
         rng.integers(-LARGEST, LARGEST + 1, size).astype(np.float32)
