@@ -1,4 +1,4 @@
-"""The shapes that `best` is judged at."""
+"""The shapes to judge `best` at."""
 
 from worklog.kernel.ladder.best import table
 from worklog.problem.workloads import LEAST_DRAWN, MOST_DRAWN, WORKLOADS, log_uniform

@@ -35,7 +35,7 @@ Six products of INT8 beside rung 26, with their joules and what Nsight Compute c
 notebook.
 
 `python -m tests.record.chapters workloads worklog/recordings/settings/h200_workloads.jsonl`; four
-minutes. `best` beside cuBLAS at shapes that people have, for notebook 09.
+minutes. `best` beside cuBLAS at shapes that people have.
 """
 
 import sys

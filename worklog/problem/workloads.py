@@ -1,4 +1,4 @@
-"""Shapes of matrix products that people have, by class; those that `best` is judged at.
+"""Shapes of matrix products that people have, by class, to judge `best` at.
 
 M is the number of rows of A and C: in decoding the number of sequences, in prefill the number of
 tokens. N and K are the widths of a layer.

@@ -28,7 +28,7 @@ BEST = Dispatcher.from_kernel(
 )
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 # These aren't rungs, and have no time in the ladder's recordings. Winograd's form is of another
-# precision class than FP32's own sums. What digits lose, as rung 26 doesn't, stands in the file.
+# precision class than FP32's own sums. The source of digits says what it loses.
 WINOGRAD = Dispatcher.from_kernel(winograd(), winograd_at)
 NAMED = {kernel.name: kernel for kernel in (*RUNGS, WINOGRAD, digits())}
 

@@ -2,7 +2,7 @@
 
 PyTorch's F.linear computes x w^T: w is N x K, so it lies by columns as B. Others name a K x N
 matrix by the same names, and the code of a kernel rarely says which it is. Kernels for short
-factors often take B by columns, too: tensor cores read neighbours along K.
+factors often take B by columns, too, as mma.sync does (`.row.col`, PTX ISA).
 """
 
 from __future__ import annotations
